@@ -1,0 +1,60 @@
+// limits.h: every limit of the program, with the relations between them.
+//
+// A size from outside is compared with one of these before it is used. A limit is a refusal with a clear
+// message, so each is well above what real models and clients need.
+#ifndef MOESAIC_COMMON_BASE_LIMITS_H
+#define MOESAIC_COMMON_BASE_LIMITS_H
+
+#include <assert.h>
+
+// Model shapes. Released models reach 128 layers, 18,432 hidden, 256 k vocabulary, 512 experts.
+#define LAYERS_MAX 256
+#define HIDDEN_MAX 65536
+#define INNER_MAX 1048576
+#define HEADS_MAX 1024
+#define HEAD_DIM_MAX 512
+#define EXPERTS_MAX 1024
+#define TOP_K_MAX 32
+#define VOCAB_MAX 1048576
+#define POSITIONS_MAX 4194304
+#define STOP_IDS_MAX 16
+
+// Model files.
+#define CONFIG_BYTES_MAX (4u << 20)
+#define SAFETENSORS_HEADER_BYTES_MAX (100u << 20)
+#define TENSORS_MAX 1000000
+#define TENSOR_NAME_MAX 256
+#define SHARDS_MAX 4096
+#define TOKENIZER_BYTES_MAX (64u << 20)
+#define TEMPLATE_BYTES_MAX (1u << 20)
+#define PATH_BYTES_MAX 4096
+
+// Cluster. One message header carries a rank in 16 bits.
+#define RANKS_MAX 1024
+#define FABRIC_ADDRESS_MAX 1024
+#define CONTROL_MESSAGE_BYTES_MAX (1u << 20)
+#define EXPERT_ALIGN 4096
+
+// Scheduling.
+#define KV_BLOCK_TOKENS 16       // tokens a KV page; also the attention kernel's key block
+#define ATTN_PARTITION_TOKENS 512 // keys merged inside one partition before partitions are merged
+#define SEQS_MAX 4096            // sequence slots a rank
+#define BATCHED_TOKENS_MAX 65536 // rows a rank and step
+#define PIPELINE_DEPTH_MAX 2
+#define SEGMENTS_MAX 8 // S of a row-parallel product (docs/arithmetic.md)
+
+// Requests.
+#define REQUEST_BYTES_MAX (64u << 20)
+#define TOP_LOGPROBS_MAX 20
+#define STOP_STRINGS_MAX 16
+#define STOP_STRING_BYTES_MAX 1024
+#define CHOICES_MAX 128
+#define MESSAGES_MAX 8192
+#define PROMPTS_MAX 1024
+#define STREAM_BUFFER_BYTES_MAX (1u << 20)
+
+static_assert(ATTN_PARTITION_TOKENS % KV_BLOCK_TOKENS == 0, "a partition holds whole blocks");
+static_assert(TOP_K_MAX <= EXPERTS_MAX, "top-k chooses among the experts");
+static_assert(RANKS_MAX <= 65535, "a rank and the leader fit 16 bits");
+
+#endif

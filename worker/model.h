@@ -1,0 +1,75 @@
+// model.h: one rank's forward pass over one step's plan. The worker loop sees no tensor; model.c sees no process.
+//
+// Owned and called by the engine thread only. All memory is allocated in model_create; a step allocates nothing.
+#ifndef MOESAIC_WORKER_MODEL_H
+#define MOESAIC_WORKER_MODEL_H
+
+#include "common/base/layout.h"
+#include "common/model/spec.h"
+#include "common/net/fabric.h"
+#include "kernels/ops.h"
+#include "step.pb-c.h"
+#include "worker/pool.h"
+#include "worker/weights.h"
+
+struct model;
+
+// Where a step's time goes.
+enum step_phase {
+    PHASE_EMBED, PHASE_ATTN, PHASE_ROUTE, PHASE_DISPATCH, PHASE_EXPERT, PHASE_COMBINE, PHASE_DENSE, PHASE_HEAD,
+    PHASE_SAMPLE, PHASE_COUNT
+};
+
+struct model_config {
+    struct env *env;
+    const struct weights *weights; // not owned, as all pointers here
+    const struct layout *layout;
+    const struct kernel_ops *ops;
+    struct pool *pool;
+    struct fabric *fabric; // connected; ranks 0..n_ranks-1
+    uint32_t rank;
+    uint32_t n_slots, rows_max, max_model_len, kv_blocks;
+    enum dtype kv_dtype; // F32 or BF16
+    bool digest;
+    int64_t exchange_timeout_ns; // bound of one all-to-all
+};
+
+struct seq_result {
+    uint32_t slot, token;
+    float logprob;
+    uint32_t n_top;
+    uint32_t top_ids[TOP_LOGPROBS_MAX];
+    float top_logprobs[TOP_LOGPROBS_MAX];
+    uint64_t digest;
+    bool nonfinite;
+};
+
+struct step_output {
+    uint32_t n_seqs; // <= n_slots, in plan order
+    const struct seq_result *seqs; // valid until the next step
+    uint64_t phase_ns[PHASE_COUNT];
+    uint64_t total_ns;
+};
+
+int model_create(struct model **out, const struct model_config *config, struct err_text *e);
+void model_destroy(struct model *m);
+
+// Checks the whole plan first (ERR_PEER_PROTOCOL names the field; nothing was computed), then runs it. Every rank of the
+// group must run every step. ERR_PEER_* from an exchange leaves the pages undefined: the epoch is over.
+int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out, struct err_text *e);
+
+// Logits of every row of the last step instead of only the sampled ones (golden tests): [n_rows, vocab], row order of the plan.
+// Must be switched on before the step; allocates then.
+int model_keep_logits(struct model *m, bool keep);
+const float *model_logits(const struct model *m, uint32_t *n_rows);
+
+// Rows computed so far by (layer, local expert): [n_layers][n_local_experts], cumulative; readable by any thread.
+const _Atomic uint64_t *model_expert_tokens(const struct model *m);
+
+// Pages that fit into bytes on this rank.
+uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes);
+
+// The digest of one row of logits that a result carries.
+uint64_t model_digest_row(const float *logits, uint32_t n);
+
+#endif

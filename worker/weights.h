@@ -1,0 +1,66 @@
+// weights.h: a rank's own slices of a checkpoint, packed as the kernels want them.
+//
+// Owned by the worker process, kept across epochs. Loading reads only this rank's slices with pread, in parallel, and reports progress.
+#ifndef MOESAIC_WORKER_WEIGHTS_H
+#define MOESAIC_WORKER_WEIGHTS_H
+
+#include <stdatomic.h>
+
+#include "common/base/layout.h"
+#include "common/model/spec.h"
+#include "kernels/ops.h"
+
+// One expert: gate, up and down as one contiguous 4 KiB-aligned block (the expert record).
+struct expert_weights {
+    struct matrix gate, up; // [inner, hidden]
+    struct matrix down;     // [hidden, inner], n_segments = spec_inner_segments
+};
+
+struct layer_weights {
+    float *attn_norm, *ffn_norm; // [hidden]
+    struct matrix qkv;           // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
+    struct matrix o;             // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
+    float *qkv_bias, *o_bias;    // NULL = none
+    float *q_norm, *k_norm;      // [head_dim], NULL = none
+    struct matrix router;        // [n_experts, hidden]
+    struct expert_weights dense; // of a dense layer (TENSOR_GATE, UP, DOWN)
+    struct expert_weights *experts; // [n_local_experts], of an MoE layer
+};
+
+struct weights {
+    const struct model_spec *spec; // not owned
+    uint32_t rank, first_expert, n_local_experts;
+    enum dtype dtype;         // of the packed matrices
+    void *embed;              // [vocab, hidden] row-major, of dtype
+    struct matrix head;       // [vocab, hidden]
+    float *final_norm;        // [hidden]
+    struct layer_weights *layers;
+    uint64_t shared_digest;   // over the bytes of all tensors but the experts': equal on every rank
+    uint64_t experts_digest;  // over this rank's expert bytes: equal after a restart with the same rank and layout
+    uint64_t bytes;           // resident
+    struct weights_block *blocks; // owned memory
+};
+
+struct weights_progress {
+    _Atomic uint64_t bytes_done, bytes_total; // of this rank's slices, in the file's format
+};
+
+struct weights_config {
+    const char *folder;
+    const struct model_spec *spec;
+    const struct layout *layout;
+    uint32_t rank;
+    enum dtype dtype;   // what to hold; files of other formats are converted
+    uint32_t n_threads; // readers
+    struct weights_progress *progress; // may be NULL
+    const _Atomic bool *cancel;        // may be NULL; set: loading ends with ERR_FATAL_STOPPED
+};
+
+int weights_load(struct weights **out, const struct weights_config *config, struct err_text *e);
+void weights_destroy(struct weights *w);
+
+// Digest over config.json, tokenizer.json and the checkpoint's headers (names, shapes, types, offsets) and index: the same
+// on every host that has the same model. Cheap: reads no tensor data.
+int weights_folder_digest(uint64_t *out, const char *folder, struct err_text *e);
+
+#endif
