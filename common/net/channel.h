@@ -11,6 +11,9 @@
 #include "common/base/env.h"
 #include "common/base/err.h"
 
+// Version of proto/control.proto and proto/step.proto; both sides refuse another.
+#define CONTROL_PROTOCOL 1
+
 struct channel;
 struct channel_mem_hub; // channel_mem.h
 
