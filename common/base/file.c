@@ -1,0 +1,89 @@
+// file.c: see file.h.
+#include "common/base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/limits.h"
+#include "common/base/mem.h"
+
+static bool path_join(char path[PATH_BYTES_MAX], const char *folder, const char *name) {
+    int n = snprintf(path, PATH_BYTES_MAX, "%s/%s", folder, name);
+    return n > 0 && n < PATH_BYTES_MAX;
+}
+
+bool file_exists(const char *folder, const char *name) {
+    char path[PATH_BYTES_MAX];
+    return path_join(path, folder, name) && access(path, F_OK) == 0;
+}
+
+int file_open(int *fd, uint64_t *bytes, const char *folder, const char *name, struct err_text *e) {
+    char path[PATH_BYTES_MAX];
+    if (!path_join(path, folder, name))
+        return err_set(e, ERR_FATAL_IO, "the path of %.128s is longer than %d bytes", name,
+                       PATH_BYTES_MAX);
+    // Without O_NONBLOCK opening a pipe would wait for its writer.
+    int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0)
+        return err_set(e, ERR_FATAL_IO, "cannot open %.400s: %s", path, strerror(errno));
+    struct stat st;
+    if (fstat(opened, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(opened);
+        return err_set(e, ERR_FATAL_IO, "%.400s is not a regular file", path);
+    }
+    *fd = opened;
+    *bytes = (uint64_t)st.st_size;
+    return 0;
+}
+
+int file_read_at(int fd, void *buf, size_t n, uint64_t offset, const char *name,
+                 struct err_text *e) {
+    size_t done = 0;
+    while (done < n) {
+        ssize_t got = pread(fd, (char *)buf + done, n - done, (off_t)(offset + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return err_set(e, ERR_FATAL_IO, "cannot read %.256s: %s", name, strerror(errno));
+        if (got == 0)
+            return err_set(e, ERR_FATAL_IO,
+                           "%.256s ends at byte %llu, before byte %llu: the file was cut short",
+                           name, (unsigned long long)(offset + done),
+                           (unsigned long long)(offset + n));
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+int file_read(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
+              struct err_text *e) {
+    int fd;
+    uint64_t bytes;
+    int rc = file_open(&fd, &bytes, folder, name, e);
+    if (rc != 0) return rc;
+    char *data = NULL;
+    if (bytes > bytes_max) {
+        rc =
+            err_set(e, ERR_FATAL_MODEL, "%.256s has %llu bytes, more than the %zu that are allowed",
+                    name, (unsigned long long)bytes, bytes_max);
+        goto out;
+    }
+    data = mem_alloc((size_t)bytes + 1);
+    if (data == NULL) {
+        rc = err_set(e, ERR_FATAL_NOMEM, "no memory for %.256s", name);
+        goto out;
+    }
+    rc = file_read_at(fd, data, (size_t)bytes, 0, name, e);
+out:
+    close(fd);
+    if (rc != 0) {
+        mem_free(data);
+        return rc;
+    }
+    data[bytes] = '\0';
+    *out = (struct file_bytes){.data = data, .bytes = (size_t)bytes};
+    return 0;
+}
