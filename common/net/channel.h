@@ -58,8 +58,9 @@ void channel_event_finish(struct channel_event *ev);
 
 // Any thread. Copies the message. ERR_PEER_LOST when the peer is gone; a peer that does not read (1,000 messages waiting) is dropped.
 int channel_send(struct channel *c, uint64_t peer, const void *data, size_t bytes);
-// Ends one peer's stream with a reason that the other side sees as its CHANNEL_CLOSED text. refused: it should not retry soon
-// (a client backs off by 5 s).
+// Ends one peer's stream after what was sent before. A client sees the reason as its CHANNEL_CLOSED text; a server only sees that the
+// worker closed. refused: it should not retry soon (a client backs off by 5 s). The caller takes no more messages of that peer, but
+// still its CHANNEL_CLOSED.
 void channel_drop(struct channel *c, uint64_t peer, bool refused, const char *reason);
 
 #endif

@@ -8,6 +8,7 @@
 #ifndef MOESAIC_COMMON_NET_FABRIC_H
 #define MOESAIC_COMMON_NET_FABRIC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -61,11 +62,14 @@ struct fabric_group {
 int fabric_connect(struct fabric *f, const struct fabric_group *group, struct err_text *e);
 // Ends the epoch: frees its endpoints, buffers and every unreleased message. Bounded time; fine in any state.
 void fabric_end(struct fabric *f);
-// Any thread: a blocked or later call returns ERR_PEER_EPOCH until fabric_end.
+// Any thread: a blocked or later call returns ERR_PEER_EPOCH until fabric_end or the next fabric_begin.
 void fabric_interrupt(struct fabric *f);
 
+// An epoch moves only inside calls of its owner, so an owner that has nothing to do while connected waits in fabric_recv with
+// wait_wakes, not in waker_wait: an arriving message does not wake its waker.
+
 // Posts one message: head and data are joined at the receiver. Both must stay valid and unchanged until fabric_flush.
-// Sending to oneself is allowed.
+// Sending to oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
 int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head, size_t head_bytes,
                 const void *data, size_t data_bytes);
 // Waits until every posted message has left (its memory is free again).
