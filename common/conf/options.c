@@ -1,0 +1,300 @@
+// options.c: reads a table's values from flags, environment, YAML and LeaderWorkerSet's variables,
+// in that order of strength.
+#include "common/conf/options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/conf/options_private.h"
+
+#define OPTIONS_MAX 64
+#define NAME_BYTES_MAX 64
+#define WHERE_BYTES_MAX 400
+#define ENVIRONMENT_PREFIX "MOESAIC_"
+
+// Which source set a row so far; a weaker one must not overwrite it.
+enum source { SOURCE_DEFAULT, SOURCE_LWS, SOURCE_YAML, SOURCE_ENVIRONMENT, SOURCE_FLAG };
+
+struct parse {
+    const struct option_table *table;
+    void *out;
+    struct arena *arena;
+    const char *config_path;
+    enum source set_by[OPTIONS_MAX];
+};
+
+static bool same_name(const char *a, const char *b) {
+    for (; *a != '\0' && *b != '\0'; a++, b++) {
+        if ((*a == '_' ? '-' : *a) != (*b == '_' ? '-' : *b)) return false;
+    }
+    return *a == *b;
+}
+
+const struct option *option_find(const struct option_table *table, const char *name) {
+    for (size_t i = 0; i < table->n_options; i++) {
+        if (same_name(table->options[i].name, name)) return &table->options[i];
+    }
+    return NULL;
+}
+
+// Levenshtein distance, one row at a time. A name longer than the limit is far from everything.
+static size_t edit_distance(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b), row[NAME_BYTES_MAX + 1];
+    if (n > NAME_BYTES_MAX || m > NAME_BYTES_MAX) return SIZE_MAX;
+    for (size_t j = 0; j <= m; j++)
+        row[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[m];
+}
+
+const char *option_nearest(const struct option_table *table, const char *name) {
+    const char *nearest = NULL;
+    size_t best = strlen(name) / 2 + 1; // further away it is another word
+    for (size_t i = 0; i < table->n_options; i++) {
+        size_t d = edit_distance(name, table->options[i].name);
+        if (d >= best) continue;
+        best = d;
+        nearest = table->options[i].name;
+    }
+    return nearest;
+}
+
+static int unknown(const struct parse *p, const char *where, const char *name, struct err_text *e) {
+    const char *nearest = option_nearest(p->table, name);
+    if (nearest == NULL)
+        return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; %s --help lists all", where,
+                       p->table->program);
+    return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; did you mean \"%s\"?", where, nearest);
+}
+
+// A bad value is an error even when a stronger source gave a good one: somebody wrote it and
+// believes in it.
+static int set_from(struct parse *p, const struct option *o, enum source source, const char *text,
+                    const char *where, struct err_text *e) {
+    enum source *by = &p->set_by[o - p->table->options];
+    if (*by == source && source != SOURCE_LWS)
+        return err_set(e, ERR_FATAL_CONFIG, "%s: given twice", where);
+    if (*by > source) {
+        char ignored[256] = {0};
+        struct option copy = *o;
+        copy.offset = 0;
+        return option_set(&copy, ignored, text, where, p->arena, e);
+    }
+    *by = source;
+    return option_set(o, p->out, text, where, p->arena, e);
+}
+
+// --- flags
+
+static int set_flag(struct parse *p, const char *name, const char *value, struct err_text *e) {
+    char where[WHERE_BYTES_MAX];
+    snprintf(where, sizeof where, "--%s", name);
+    const struct option *o = option_find(p->table, name);
+    if (o == NULL) return unknown(p, where, name, e);
+    if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "%s: needs a value", where);
+    return set_from(p, o, SOURCE_FLAG, value, where, e);
+}
+
+// True when the flag needs no value of its own: a boolean, or its denial. *name is moved past "no-"
+// then.
+static const char *implied_value(const struct parse *p, const char **name) {
+    const struct option *o = option_find(p->table, *name);
+    if (o != NULL) return o->type == OPTION_BOOL ? "true" : NULL;
+    if (strncmp(*name, "no-", 3) != 0) return NULL;
+    o = option_find(p->table, *name + 3);
+    if (o == NULL || o->type != OPTION_BOOL) return NULL;
+    *name += 3;
+    return "false";
+}
+
+// Takes one flag: "--name=value", "--name value", "--name" or "--no-name". Returns how many entries
+// it used in *used.
+static int parse_flag(struct parse *p, const char *const *argv, int *used, struct err_text *e) {
+    char buf[NAME_BYTES_MAX + 1];
+    const char *equals = strchr(argv[0], '=');
+    size_t n = equals != NULL ? (size_t)(equals - argv[0]) - 2 : strlen(argv[0]) - 2;
+    if (n > NAME_BYTES_MAX)
+        return err_set(e, ERR_FATAL_CONFIG, "%.64s...: unknown option", argv[0]);
+    memcpy(buf, argv[0] + 2, n);
+    buf[n] = '\0';
+    const char *name = buf, *value = equals != NULL ? equals + 1 : implied_value(p, &name);
+    *used = 1;
+    if (value == NULL) {
+        value = argv[1];
+        *used = 2;
+    }
+    if (strcmp(name, "config") != 0) return set_flag(p, name, value, e);
+    if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "--config: needs a value");
+    p->config_path = value;
+    return 0;
+}
+
+static int asked_for(const char *const *argv) {
+    for (; *argv != NULL; argv++) {
+        if (strcmp(*argv, "--help") == 0 || strcmp(*argv, "-h") == 0) return 'h';
+        if (strcmp(*argv, "--version") == 0) return 'v';
+        if (strcmp(*argv, "--help-markdown") == 0) return 'm';
+    }
+    return 0;
+}
+
+static int parse_flags(struct parse *p, const char *const *argv, struct err_text *e) {
+    while (*argv != NULL) {
+        if (strncmp(*argv, "--", 2) != 0)
+            return err_set(e, ERR_FATAL_CONFIG, "\"%.200s\" is not a flag; %s --help lists all",
+                           *argv, p->table->program);
+        int used, err = parse_flag(p, argv, &used, e);
+        if (err != 0) return err;
+        argv += used < 2 || argv[1] != NULL ? used : 1;
+    }
+    return 0;
+}
+
+// --- environment
+
+static void variable_name(const char *option, char *buf, size_t cap) {
+    snprintf(buf, cap, "%s%s", ENVIRONMENT_PREFIX, option);
+    for (char *c = buf; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+static int parse_variable(struct parse *p, const char *entry, struct err_text *e) {
+    size_t prefix = strlen(ENVIRONMENT_PREFIX);
+    const char *equals = strchr(entry, '=');
+    if (equals == NULL || strncmp(entry, ENVIRONMENT_PREFIX, prefix) != 0) return 0;
+    char name[NAME_BYTES_MAX + 1], where[WHERE_BYTES_MAX];
+    size_t n = (size_t)(equals - entry) - prefix;
+    snprintf(where, sizeof where, "%.*s", (int)(n < 80 ? n + prefix : 80), entry);
+    if (n > NAME_BYTES_MAX) return err_set(e, ERR_FATAL_CONFIG, "%s...: unknown option", where);
+    for (size_t i = 0; i < n; i++)
+        name[i] = (char)tolower((unsigned char)entry[prefix + i]);
+    name[n] = '\0';
+    if (strcmp(name, "config") == 0) {
+        if (p->config_path == NULL) p->config_path = equals + 1;
+        return 0;
+    }
+    const struct option *o = option_find(p->table, name);
+    if (o != NULL) return set_from(p, o, SOURCE_ENVIRONMENT, equals + 1, where, e);
+    if (p->table->other != NULL && option_find(p->table->other, name) != NULL) return 0;
+    return unknown(p, where, name, e);
+}
+
+static const char *variable(const char *const *environment, const char *name) {
+    size_t n = strlen(name);
+    for (; *environment != NULL; environment++) {
+        if (strncmp(*environment, name, n) == 0 && (*environment)[n] == '=')
+            return *environment + n + 1;
+    }
+    return NULL;
+}
+
+// --- YAML, LeaderWorkerSet, defaults
+
+static int set_yaml(void *context, const char *key, const char *value, unsigned line,
+                    struct err_text *e) {
+    struct parse *p = context;
+    char where[WHERE_BYTES_MAX];
+    snprintf(where, sizeof where, "%.300s:%u: %.64s", p->config_path, line, key);
+    const struct option *o = option_find(p->table, key);
+    if (o != NULL) return set_from(p, o, SOURCE_YAML, value, where, e);
+    if (p->table->other != NULL && option_find(p->table->other, key) != NULL) return 0;
+    return unknown(p, where, key, e);
+}
+
+static int set_defaults(struct parse *p, struct err_text *e) {
+    for (size_t i = 0; i < p->table->n_options; i++) {
+        const struct option *o = &p->table->options[i];
+        int err =
+            o->fallback == NULL ? 0 : option_set(o, p->out, o->fallback, o->name, p->arena, e);
+        if (err != 0) return err;
+    }
+    return 0;
+}
+
+static int set_lws(struct parse *p, const char *const *environment, struct err_text *e) {
+    for (size_t i = 0; i < p->table->n_options; i++) {
+        const struct option *o = &p->table->options[i];
+        const char *value = o->lws != NULL ? variable(environment, o->lws) : NULL;
+        if (value == NULL) continue;
+        // An empty address means that the name is not known yet: going on with it would dial
+        // nobody.
+        if (*value == '\0') return err_set(e, ERR_FATAL_CONFIG, "%s: is empty", o->lws);
+        int err = set_from(p, o, SOURCE_LWS, value, o->lws, e);
+        if (err != 0) return err;
+    }
+    return 0;
+}
+
+int options_parse(const struct option_table *table, void *out, const struct option_input *input,
+                  struct arena *arena, int *asked, struct err_text *e) {
+    check(table->n_options <= OPTIONS_MAX);
+    struct parse p = {.table = table, .out = out, .arena = arena};
+    *asked = asked_for(input->argv);
+    int err = set_defaults(&p, e);
+    if (err != 0 || *asked != 0) return err;
+    if ((err = parse_flags(&p, input->argv, e)) != 0) return err;
+    for (const char *const *v = input->environment; *v != NULL; v++) {
+        if ((err = parse_variable(&p, *v, e)) != 0) return err;
+    }
+    if (p.config_path != NULL) {
+        struct yaml_sink sink = {set_yaml, &p};
+        if ((err = options_read_yaml(p.config_path, &sink, e)) != 0) return err;
+    }
+    return set_lws(&p, input->environment, e);
+}
+
+// --- what a person reads
+
+void options_print_help(const struct option_table *table, FILE *to) {
+    fprintf(to, "Usage: %s [--name value]...\n\n%s\n\n", table->program, table->summary);
+    fprintf(
+        to,
+        "Each option is also a variable (--max-model-len: MOESAIC_MAX_MODEL_LEN) and a key of the\n"
+        "YAML file given by --config. Flags win over variables, variables over the file.\n\n");
+    for (size_t i = 0; i < table->n_options; i++) {
+        const struct option *o = &table->options[i];
+        fprintf(to, "  --%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        if (o->choices != NULL) fprintf(to, " (%s)", o->choices);
+        if (o->fallback != NULL) fprintf(to, " [%s]", o->fallback);
+        fprintf(to, "\n      %s\n", o->help);
+    }
+    fprintf(to, "  --config FILE\n      YAML file of options.\n  --help, --version\n");
+}
+
+static void print_choices(const char *choices, FILE *to) {
+    fputs(" One of ", to);
+    for (const char *c = choices; *c != '\0'; c++) {
+        if (*c == '|')
+            fputs(", ", to);
+        else
+            fputc(*c, to);
+    }
+    fputc('.', to);
+}
+
+void options_print_markdown(const struct option_table *table, FILE *to) {
+    fprintf(to, "## %s\n\n%s\n\n", table->program, table->summary);
+    fprintf(to, "| flag and YAML key | variable | default | meaning |\n|---|---|---|---|\n");
+    for (size_t i = 0; i < table->n_options; i++) {
+        const struct option *o = &table->options[i];
+        char name[NAME_BYTES_MAX + 16];
+        variable_name(o->name, name, sizeof name);
+        fprintf(to, "| `--%s` | `%s` | %s | %s", o->name, name, o->fallback ? o->fallback : "-",
+                o->help);
+        if (o->choices != NULL) print_choices(o->choices, to);
+        if (o->lws != NULL) fprintf(to, " Else from `%s`.", o->lws);
+        fprintf(to, " |\n");
+    }
+    fprintf(to, "\n");
+}

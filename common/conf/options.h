@@ -1,0 +1,113 @@
+// options.h: one table row makes a flag, an environment variable, a YAML key, a default, a line of
+// --help and one of docs.
+//
+// A value comes from the flag, else MOESAIC_<NAME>, else the YAML file given by --config, else
+// LeaderWorkerSet's variable where a row names one, else the default. Unknown flags, variables and
+// keys are refused with the nearest known name.
+#ifndef MOESAIC_COMMON_CONF_OPTIONS_H
+#define MOESAIC_COMMON_CONF_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "common/base/err.h"
+#include "common/base/mem.h"
+
+enum option_type {
+    OPTION_STRING,  // const char *, NULL when unset
+    OPTION_CHOICE,  // const char *, one of the row's choices
+    OPTION_BOOL,    // bool; --name, --name=true|false, --no-name
+    OPTION_UINT,    // uint32_t
+    OPTION_INT,     // int32_t
+    OPTION_PORT,    // uint16_t
+    OPTION_BYTES,   // uint64_t; "512MiB", "2G", plain bytes
+    OPTION_SHARE,   // struct memory_share; bytes as above, or "20%"
+    OPTION_SECONDS, // int64_t nanoseconds; "2.5"
+};
+
+struct memory_share {
+    uint64_t bytes;   // 0: percent counts
+    uint32_t percent; // 1..100
+};
+
+struct option {
+    const char *name; // "max-model-len"
+    enum option_type type;
+    size_t offset;        // of the field in the program's struct
+    const char *fallback; // default as text; NULL = unset, zero
+    const char *argument; // what --help calls the value; NULL for a boolean
+    const char *choices;  // "a|b|c" for OPTION_CHOICE
+    double min, max;      // of numbers; both 0 = the type's own range
+    const char *lws;      // variable that gives the value when nothing else does, or NULL
+    const char *help;
+};
+
+struct option_table {
+    const char *program; // "moe-leader"
+    const char *summary;
+    const struct option *options;
+    size_t n_options;
+    const struct option_table *other; // whose names may stand in a shared environment or file
+};
+
+struct option_input {
+    const char *const *argv;        // without the program's name, NULL-terminated
+    const char *const *environment; // environ
+};
+
+// Fills the table's struct from all sources. Strings live in arena. *asked is set to 'h' (--help),
+// 'v' (--version) or 'm'
+// (--help-markdown) when one was given (nothing else is checked then), else 0. Errors name flag,
+// variable, or file and line.
+int options_parse(const struct option_table *table, void *out, const struct option_input *input,
+                  struct arena *arena, int *asked, struct err_text *e);
+
+void options_print_help(const struct option_table *table, FILE *to);
+void options_print_markdown(const struct option_table *table, FILE *to);
+
+const struct option *option_find(const struct option_table *table,
+                                 const char *name); // '_' equals '-'
+// The known name with the smallest edit distance, or NULL when none is near.
+const char *option_nearest(const struct option_table *table, const char *name);
+
+// options_yaml.c: a flat mapping of names to scalars; set is called for each pair in order.
+struct yaml_sink {
+    int (*set)(void *context, const char *key, const char *value, unsigned line,
+               struct err_text *e);
+    void *context;
+};
+int options_read_yaml(const char *path, const struct yaml_sink *sink, struct err_text *e);
+int options_parse_yaml(const char *text, size_t bytes, const char *name,
+                       const struct yaml_sink *sink, struct err_text *e);
+
+// --- the programs' own structs and tables (options_tables.c)
+
+struct leader_options {
+    const char *model, *served_model_name, *host, *api_key_file;
+    uint16_t port, control_port;
+    const char *control_host, *control_token_file;
+    const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *interface, *transports;
+    uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
+    uint32_t expert_parallel_size; // 0 = the data parallel size
+    uint32_t lws_group_size;       // 0 = not in a group
+    uint32_t max_model_len;        // 0 = the model's
+    uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
+    struct memory_share kv_cache_memory;
+    int64_t step_timeout, shutdown_timeout; // ns
+    bool digest;
+};
+
+struct worker_options {
+    const char *leader, *model, *name, *kernels, *control_token_file, *log_level, *interface,
+        *transports;
+    int32_t rank;              // -1 = lws_worker_index - 1 in a group, else any
+    uint32_t lws_worker_index; // 0 = not in a group
+    uint32_t threads;
+    uint64_t memory;
+};
+
+extern const struct option_table leader_option_table, worker_option_table;
+
+#endif

@@ -1,0 +1,123 @@
+// options_tables.c: every option of moe-leader and moe-worker. Names are vLLM's where the meaning
+// is the same.
+#include "common/base/limits.h"
+#include "common/conf/options.h"
+
+#define LEADER(field) .offset = offsetof(struct leader_options, field)
+#define WORKER(field) .offset = offsetof(struct worker_options, field)
+
+// Options that both programs have.
+#define COMMON_OPTIONS(AT)                                                                         \
+    {"control-token-file", OPTION_STRING, AT(control_token_file), .argument = "FILE",              \
+     .help = "File whose first line is the token that workers present and the leader checks."},    \
+        {"interface", OPTION_STRING, AT(interface), .argument = "DEVICE",                          \
+         .help = "Network device of the data plane (eth0); default: UCX's choice."},               \
+        {"transports",                                                                             \
+         OPTION_CHOICE,                                                                            \
+         AT(transports),                                                                           \
+         .fallback = "auto",                                                                       \
+         .argument = "KIND",                                                                       \
+         .choices = "auto|tcp|shm",                                                                \
+         .help = "Data plane: auto uses shared memory on one host and TCP between hosts."},        \
+    {                                                                                              \
+        "log-level", OPTION_CHOICE, AT(log_level),                                                 \
+            .fallback = "info", .argument = "LEVEL", .choices = "error|warn|info|debug|trace",     \
+            .help = "Least important log lines that are written."                                  \
+    }
+
+static const struct option leader_options[] = {
+    {"model", OPTION_STRING, LEADER(model), .argument = "FOLDER",
+     .help =
+         "Model in Hugging Face layout (config.json, tokenizer.json, *.safetensors). Required."},
+    {"served-model-name", OPTION_STRING, LEADER(served_model_name), .argument = "NAME",
+     .help = "The model's name in the API; default: the folder's last part."},
+    {"host", OPTION_STRING, LEADER(host), .fallback = "127.0.0.1", .argument = "ADDRESS",
+     .help = "Address to serve HTTP on. Beyond loopback an API key is required."},
+    {"port", OPTION_PORT, LEADER(port), .fallback = "8000", .argument = "PORT",
+     .help = "Port to serve HTTP on; 0 picks a free one."},
+    {"api-key-file", OPTION_STRING, LEADER(api_key_file), .argument = "FILE",
+     .help = "File whose first line is the bearer token that /v1 endpoints ask for."},
+    {"control-host", OPTION_STRING, LEADER(control_host), .fallback = "127.0.0.1",
+     .argument = "ADDRESS",
+     .help = "Address on which workers join (gRPC). Beyond loopback a control token is required."},
+    {"control-port", OPTION_PORT, LEADER(control_port), .fallback = "8500", .argument = "PORT",
+     .help = "Port on which workers join; 0 picks a free one."},
+    {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
+     .argument = "N", .max = RANKS_MAX,
+     .help = "Number of workers; each has its own KV cache and requests. 0: one less than "
+             "lws-group-size, else 1."},
+    {"expert-parallel-size", OPTION_UINT, LEADER(expert_parallel_size), .fallback = "0",
+     .argument = "N", .max = RANKS_MAX,
+     .help = "Workers that each layer's experts are spread over. 0, or the data parallel size."},
+    {"lws-group-size", OPTION_UINT, LEADER(lws_group_size), .fallback = "0", .argument = "N",
+     .max = RANKS_MAX + 1, .lws = "LWS_GROUP_SIZE",
+     .help = "Pods of this LeaderWorkerSet group, the leader included; 0: not in one."},
+    {"max-model-len", OPTION_UINT, LEADER(max_model_len), .fallback = "0", .argument = "TOKENS",
+     .max = POSITIONS_MAX,
+     .help = "Longest prompt plus output. 0: the model's own context length."},
+    {"max-num-seqs", OPTION_UINT, LEADER(max_num_seqs), .fallback = "64", .argument = "N", .min = 1,
+     .max = SEQS_MAX, .help = "Sequences that run at once on each worker."},
+    {"max-num-batched-tokens", OPTION_UINT, LEADER(max_num_batched_tokens), .fallback = "512",
+     .argument = "TOKENS", .min = 1, .max = BATCHED_TOKENS_MAX,
+     .help = "Token budget of one step on each worker; longer prompts run in chunks."},
+    {"max-num-queued-reqs", OPTION_UINT, LEADER(max_num_queued_reqs), .fallback = "1024",
+     .argument = "N", .min = 1, .max = 1000000,
+     .help = "Choices waiting or running before new requests get 429."},
+    {"pipeline-depth", OPTION_UINT, LEADER(pipeline_depth), .fallback = "2", .argument = "N",
+     .min = 1, .max = PIPELINE_DEPTH_MAX,
+     .help = "Steps in flight: 2 plans the next step while one runs."},
+    {"dtype", OPTION_CHOICE, LEADER(dtype), .fallback = "auto", .argument = "TYPE",
+     .choices = "auto|float32|float16|bfloat16",
+     .help = "Format to hold weights in; auto: the checkpoint's."},
+    {"kv-cache-dtype", OPTION_CHOICE, LEADER(kv_cache_dtype), .fallback = "auto",
+     .argument = "TYPE", .choices = "auto|float32|bfloat16",
+     .help = "Format of KV pages; auto: float32 for float32 weights, else bfloat16."},
+    {"kv-cache-memory", OPTION_SHARE, LEADER(kv_cache_memory), .fallback = "10%",
+     .argument = "SIZE",
+     .help = "KV pages of each worker: bytes (512MiB) or per cent of the worker's memory."},
+    {"generation-config", OPTION_CHOICE, LEADER(generation_config), .fallback = "auto",
+     .argument = "SOURCE", .choices = "auto|none",
+     .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},
+    {"step-timeout", OPTION_SECONDS, LEADER(step_timeout), .fallback = "60", .argument = "SECONDS",
+     .min = 1, .max = 3600, .help = "A step that takes longer loses its group."},
+    {"shutdown-timeout", OPTION_SECONDS, LEADER(shutdown_timeout), .fallback = "10",
+     .argument = "SECONDS", .max = 3600,
+     .help = "How long running requests may go on after SIGTERM."},
+    {"digest", OPTION_BOOL, LEADER(digest), .fallback = "false",
+     .help = "Return a digest of the logits with each choice, to compare runs bit for bit."},
+    COMMON_OPTIONS(LEADER),
+};
+
+static const struct option worker_options[] = {
+    {"leader", OPTION_STRING, WORKER(leader), .fallback = "127.0.0.1:8500",
+     .argument = "HOST[:PORT]", .lws = "LWS_LEADER_ADDRESS",
+     .help =
+         "The leader's control address (port 8500). It may come up before or after the worker."},
+    {"model", OPTION_STRING, WORKER(model), .argument = "FOLDER",
+     .help = "The model's folder on this host; default: the leader's path."},
+    {"rank", OPTION_INT, WORKER(rank), .fallback = "-1", .argument = "N", .min = -1,
+     .max = RANKS_MAX - 1,
+     .help = "Rank to ask for; -1: one less than lws-worker-index, else any."},
+    {"lws-worker-index", OPTION_UINT, WORKER(lws_worker_index), .fallback = "0", .argument = "N",
+     .max = RANKS_MAX, .lws = "LWS_WORKER_INDEX",
+     .help = "Index of this pod in its LeaderWorkerSet group; 0: not in one."},
+    {"name", OPTION_STRING, WORKER(name), .argument = "NAME",
+     .help = "Name in logs and status; default: host:pid."},
+    {"threads", OPTION_UINT, WORKER(threads), .fallback = "0", .argument = "N", .max = 1024,
+     .help = "Compute threads; 0: this worker's share of the cores it may use."},
+    {"memory", OPTION_BYTES, WORKER(memory), .fallback = "0", .argument = "SIZE",
+     .help = "Memory to count on; 0: the machine's or the control group's."},
+    {"kernels", OPTION_CHOICE, WORKER(kernels), .fallback = "auto", .argument = "NAME",
+     .choices = "auto|avx512|avx2|ref",
+     .help = "Compute back end; all of an arithmetic class give the same bits."},
+    COMMON_OPTIONS(WORKER),
+};
+
+const struct option_table leader_option_table = {
+    "moe-leader",
+    "Serves a mixture-of-experts model: the API, the schedule and the plan of a group of workers.",
+    leader_options, sizeof leader_options / sizeof leader_options[0], &worker_option_table};
+
+const struct option_table worker_option_table = {
+    "moe-worker", "Computes a slice of a mixture-of-experts model for a leader.", worker_options,
+    sizeof worker_options / sizeof worker_options[0], &leader_option_table};

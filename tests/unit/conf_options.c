@@ -1,0 +1,229 @@
+// conf_options.c: the table of options: sources, their order, and refusals that name what was
+// wrong.
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/conf/options.h"
+
+static struct arena arena;
+static struct err_text err;
+static struct leader_options leader;
+static struct worker_options worker;
+static int asked;
+
+static void setup(void) {
+    arena_init(&arena, 0);
+    memset(&leader, 0, sizeof leader);
+    memset(&worker, 0, sizeof worker);
+    memset(&err, 0, sizeof err);
+}
+
+static void teardown(void) {
+    arena_finish(&arena);
+}
+
+static int parse_leader(const char *const *argv, const char *const *environment) {
+    struct option_input input = {argv, environment};
+    return options_parse(&leader_option_table, &leader, &input, &arena, &asked, &err);
+}
+
+static int parse_worker(const char *const *argv, const char *const *environment) {
+    struct option_input input = {argv, environment};
+    return options_parse(&worker_option_table, &worker, &input, &arena, &asked, &err);
+}
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+#define NONE LIST(NULL)
+
+static void refused(const char *const *argv, const char *const *environment, const char *says) {
+    memset(&err, 0, sizeof err);
+    ck_assert_int_eq(parse_leader(argv, environment), ERR_FATAL_CONFIG);
+    ck_assert_msg(strstr(err.text, says) != NULL, "\"%s\" does not say \"%s\"", err.text, says);
+}
+
+START_TEST(defaults_are_those_of_the_table) {
+    ck_assert_int_eq(parse_leader(NONE, NONE), 0);
+    ck_assert_str_eq(leader.host, "127.0.0.1");
+    ck_assert_uint_eq(leader.port, 8000);
+    ck_assert_uint_eq(leader.max_num_batched_tokens, 512);
+    ck_assert_uint_eq(leader.kv_cache_memory.percent, 10);
+    ck_assert_int_eq(leader.step_timeout, 60000000000);
+    ck_assert_ptr_null(leader.model);
+    ck_assert_int_eq(asked, 0);
+}
+END_TEST
+
+START_TEST(flags_take_a_value_behind_an_equals_sign_or_a_space) {
+    ck_assert_int_eq(
+        parse_leader(LIST("--model=/m", "--port", "81", "--max_num_seqs=7", "--digest"), NONE), 0);
+    ck_assert_str_eq(leader.model, "/m");
+    ck_assert_uint_eq(leader.port, 81);
+    ck_assert_uint_eq(leader.max_num_seqs, 7);
+    ck_assert(leader.digest);
+}
+END_TEST
+
+START_TEST(a_boolean_is_denied_by_no) {
+    ck_assert_int_eq(parse_leader(LIST("--no-digest"), LIST("MOESAIC_DIGEST=true")), 0);
+    ck_assert(!leader.digest);
+    refused(LIST("--no-port"), NONE, "--no-port");
+}
+END_TEST
+
+static const char *write_yaml(const char *text) {
+    static char path[] = "/tmp/moesaic-options-XXXXXX";
+    memcpy(path + sizeof path - 7, "XXXXXX", 6);
+    FILE *f = fdopen(mkstemp(path), "w");
+    fputs(text, f);
+    fclose(f);
+    return path;
+}
+
+START_TEST(a_flag_wins_over_a_variable_over_the_file_over_lws) {
+    const char *path =
+        write_yaml("port: 1\nmax-num-seqs: 2\nhost: 127.0.0.3\nlws-group-size: 9\nrank: 3\n");
+    const char *const *environment =
+        LIST("MOESAIC_PORT=4", "MOESAIC_MAX_NUM_SEQS=5", "LWS_GROUP_SIZE=6", "PATH=/bin");
+    ck_assert_int_eq(parse_leader(LIST("--config", path, "--port", "3"), environment), 0);
+    ck_assert_uint_eq(leader.port, 3);
+    ck_assert_uint_eq(leader.max_num_seqs, 5);
+    ck_assert_str_eq(leader.host, "127.0.0.3");
+    ck_assert_uint_eq(leader.lws_group_size, 9);
+    remove(path);
+}
+END_TEST
+
+START_TEST(lws_variables_fill_what_nothing_else_gives) {
+    const char *const *environment = LIST("LWS_LEADER_ADDRESS=a-0.a.ns", "LWS_WORKER_INDEX=2");
+    ck_assert_int_eq(parse_worker(NONE, environment), 0);
+    ck_assert_str_eq(worker.leader, "a-0.a.ns");
+    ck_assert_uint_eq(worker.lws_worker_index, 2);
+    ck_assert_int_eq(worker.rank, -1);
+    ck_assert_int_eq(parse_worker(NONE, LIST("LWS_LEADER_ADDRESS=")), ERR_FATAL_CONFIG);
+    ck_assert_ptr_nonnull(strstr(err.text, "LWS_LEADER_ADDRESS"));
+}
+END_TEST
+
+START_TEST(unknown_names_are_refused_with_the_nearest_known_one) {
+    refused(LIST("--max-model-length", "5"), NONE, "did you mean \"max-model-len\"");
+    refused(LIST("--zzzzzzzzzzzzzzzzzz"), NONE, "--help");
+    refused(NONE, LIST("MOESAIC_PROT=1"), "MOESAIC_PROT: unknown option; did you mean \"port\"");
+    refused(LIST("positional"), NONE, "positional");
+    const char *path = write_yaml("model: /m\nmax-num-seq: 3\n");
+    refused(LIST("--config", path), NONE,
+            ":2: max-num-seq: unknown option; did you mean \"max-num-seqs\"");
+    remove(path);
+    char longest[300];
+    memset(longest, '-', 2);
+    memset(longest + 2, 'a', sizeof longest - 3);
+    longest[sizeof longest - 1] = '\0';
+    refused(LIST(longest), NONE, "unknown option");
+}
+END_TEST
+
+START_TEST(names_of_the_other_program_may_stand_in_a_shared_environment) {
+    ck_assert_int_eq(parse_leader(NONE, LIST("MOESAIC_THREADS=4", "MOESAIC_LEADER=x:1")), 0);
+}
+END_TEST
+
+START_TEST(bad_values_are_refused_by_name) {
+    static const char *const bad[][3] = {
+        {"--port", "65536", "--port"},
+        {"--port", "-1", "--port"},
+        {"--port", "1e3", "whole number"},
+        {"--port", "", "whole number"},
+        {"--port", " 1", "whole number"},
+        {"--port", "99999999999999999999", "not within"},
+        {"--max-num-seqs", "0", "1 to"},
+        {"--dtype", "int3", "auto|float32|float16|bfloat16"},
+        {"--dtype", "", "not one of"},
+        {"--kv-cache-memory", "0%", "1%"},
+        {"--kv-cache-memory", "101%", "1%"},
+        {"--kv-cache-memory", "1Q", "a size"},
+        {"--kv-cache-memory", "-5", "size"},
+        {"--kv-cache-memory", "nan", "size"},
+        {"--kv-cache-memory", "0x10", "size"},
+        {"--kv-cache-memory", "99999999999T", "size"},
+        {"--step-timeout", "inf", "seconds"},
+        {"--step-timeout", "0.5", "1 to 3600"},
+        {"--digest=perhaps", NULL, "true or false"},
+        {"--model", NULL, "needs a value"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+        refused(LIST(bad[i][0], bad[i][1]), NONE, bad[i][2]);
+    refused(LIST("--port", "1", "--port", "2"), NONE, "given twice");
+    refused(LIST("--port", "1"), LIST("MOESAIC_PORT=x"), "MOESAIC_PORT");
+}
+END_TEST
+
+START_TEST(sizes_take_binary_and_decimal_units) {
+    static const struct {
+        const char *text;
+        uint64_t bytes;
+    } sizes[] = {
+        {"1", 1},          {"2K", 2048}, {"2KB", 2000}, {"1.5MiB", 1572864}, {"3Gi", 3ull << 30},
+        {"1t", 1ull << 40}};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        ck_assert_int_eq(parse_leader(LIST("--kv-cache-memory", sizes[i].text), NONE), 0);
+        ck_assert_uint_eq(leader.kv_cache_memory.bytes, sizes[i].bytes);
+    }
+}
+END_TEST
+
+START_TEST(bad_yaml_is_refused_by_file_and_line) {
+    static const char *const bad[][2] = {
+        {"port: [1]\n", ":1:"},          {"- port\n", ":1:"},
+        {"port: 1\nport: 2\n", "twice"}, {"port: {a: b}", ":1:"},
+        {"a: &x\n  b: *x\n", ":"},       {"port: 1\n---\nport: 2\n", "one document"},
+        {"host: \"a\\0b\"\n", "NUL"},    {"\t\tport: 1", ":1:"}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const char *path = write_yaml(bad[i][0]);
+        refused(LIST("--config", path), NONE, bad[i][1]);
+        remove(path);
+    }
+    refused(LIST("--config", "/nonexistent.yaml"), NONE, "/nonexistent.yaml");
+    const char *empty = write_yaml("");
+    ck_assert_int_eq(parse_leader(LIST("--config", empty), NONE), 0);
+    remove(empty);
+}
+END_TEST
+
+START_TEST(help_names_every_option) {
+    char *text = NULL;
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    options_print_help(&leader_option_table, to);
+    options_print_markdown(&worker_option_table, to);
+    fclose(to);
+    for (size_t i = 0; i < leader_option_table.n_options; i++)
+        ck_assert_ptr_nonnull(strstr(text, leader_option_table.options[i].name));
+    ck_assert_ptr_nonnull(strstr(text, "MOESAIC_LWS_WORKER_INDEX"));
+    free(text);
+    ck_assert_int_eq(parse_leader(LIST("--help"), NONE), 0);
+    ck_assert_int_eq(asked, 'h');
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("options");
+    TCase *tc = tcase_create("options");
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, defaults_are_those_of_the_table);
+    tcase_add_test(tc, flags_take_a_value_behind_an_equals_sign_or_a_space);
+    tcase_add_test(tc, a_boolean_is_denied_by_no);
+    tcase_add_test(tc, a_flag_wins_over_a_variable_over_the_file_over_lws);
+    tcase_add_test(tc, lws_variables_fill_what_nothing_else_gives);
+    tcase_add_test(tc, unknown_names_are_refused_with_the_nearest_known_one);
+    tcase_add_test(tc, names_of_the_other_program_may_stand_in_a_shared_environment);
+    tcase_add_test(tc, bad_values_are_refused_by_name);
+    tcase_add_test(tc, sizes_take_binary_and_decimal_units);
+    tcase_add_test(tc, bad_yaml_is_refused_by_file_and_line);
+    tcase_add_test(tc, help_names_every_option);
+    suite_add_tcase(suite, tc);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
