@@ -1,7 +1,9 @@
-// ops.h: the operations of a CPU back end. docs/arithmetic.md defines every sum; ref.c is its literal form and the oracle.
+// ops.h: the operations of a CPU back end. docs/arithmetic.md defines every sum; ref.c is its
+// literal form and the oracle.
 //
-// A back end is a table of functions; every table of the arithmetic class "base" gives the same bits as kernel_ops_ref(). Functions
-// are pure, never allocate and may run on any thread. Rows are float32. No aliasing between inputs and outputs unless said so.
+// A back end is a table of functions; every table of the arithmetic class "base" gives the same
+// bits as kernel_ops_ref(). Functions are pure, never allocate and may run on any thread. Rows are
+// float32. No aliasing between inputs and outputs unless said so.
 #ifndef MOESAIC_KERNELS_OPS_H
 #define MOESAIC_KERNELS_OPS_H
 
@@ -14,9 +16,10 @@
 // Output columns in a packed panel: they sit in lanes, K runs sequentially.
 #define PANEL_COLS 16
 
-// A weight matrix [n_out, n_in] packed as panels [ceil(n_out / 16)][n_in][16] of dtype; columns past n_out are zero.
-// y = x W^T. K is cut into n_segments equal parts, each summed sequentially with fused multiply-add from +0, and the
-// parts are added in a balanced binary tree. n_segments is 1 for column-parallel products.
+// A weight matrix [n_out, n_in] packed as panels [ceil(n_out / 16)][n_in][16] of dtype; columns
+// past n_out are zero. y = x W^T. K is cut into n_segments equal parts, each summed sequentially
+// with fused multiply-add from +0, and the parts are added in a balanced binary tree. n_segments is
+// 1 for column-parallel products.
 struct matrix {
     enum dtype dtype;
     uint32_t n_out, n_in;
@@ -24,15 +27,18 @@ struct matrix {
     const void *data;    // 64-byte aligned
 };
 
-static inline uint32_t matrix_panels(const struct matrix *w) { return (w->n_out + PANEL_COLS - 1) / PANEL_COLS; }
+static inline uint32_t matrix_panels(const struct matrix *w) {
+    return (w->n_out + PANEL_COLS - 1) / PANEL_COLS;
+}
 static inline size_t matrix_bytes(const struct matrix *w) {
     return (size_t)matrix_panels(w) * w->n_in * PANEL_COLS * dtype_bytes(w->dtype);
 }
 
 // Attention of n_q query vectors that share one KV head over one sequence's pages.
-// Query i sees keys [first_key[i], n_keys[i]); softmax(scale * q.k) v, in fixed blocks of 16 keys and partitions of 512 from position 0.
-// A page of one layer and KV head: K as [head_dim][16], V as [16][head_dim], of kv_dtype; block b of the sequence is at
-// k_base + block_table[b] * block_stride bytes (V likewise). Slots at or past n_keys[i] are never read.
+// Query i sees keys [first_key[i], n_keys[i]); softmax(scale * q.k) v, in fixed blocks of 16 keys
+// and partitions of 512 from position 0. A page of one layer and KV head: K as [head_dim][16], V as
+// [16][head_dim], of kv_dtype; block b of the sequence is at k_base + block_table[b] * block_stride
+// bytes (V likewise). Slots outside a query's range are never read for it.
 struct attend_job {
     const float *q; // [n_q, head_dim], query i at q + i * q_stride
     float *out;     // [n_q, head_dim], at out + i * out_stride
@@ -52,54 +58,62 @@ size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim);
 struct kernel_ops {
     const char *name; // "ref", "avx2", "avx512"
 
-    // y[r][c] for rows r < n_rows and the columns of panels [panel_begin, panel_end); y row stride ldy, x row stride ldx, in floats.
-    // Columns past n_out are not written.
+    // y[r][c] for rows r < n_rows and the columns of panels [panel_begin, panel_end); y row stride
+    // ldy, x row stride ldx, in floats. Columns past n_out are not written.
     void (*matmul)(float *y, size_t ldy, const float *x, size_t ldx, uint32_t n_rows,
                    const struct matrix *w, uint32_t panel_begin, uint32_t panel_end);
     void (*attend)(const struct attend_job *job);
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);
-    // Rotates x[0, rotary_dim) in halves: pairs (i, i + rotary_dim / 2). cos, sin: [rotary_dim / 2]. In place.
+    // Rotates x[0, rotary_dim) in halves: pairs (i, i + rotary_dim / 2). cos, sin: [rotary_dim /
+    // 2]. In place.
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t rotary_dim);
     // y = silu(gate) * up. y may be gate or up.
     void (*silu_mul)(float *y, const float *gate, const float *up, uint32_t n);
     void (*add)(float *y, const float *x, uint32_t n);            // y += x
     void (*scale)(float *y, const float *x, float a, uint32_t n); // y = a * x; y may be x
     void (*axpy)(float *y, const float *x, float a, uint32_t n);  // y = fma(a, x, y)
-    // In place: x = exp(x - max) / sum, sum in the contract's lane order.
+    // In place: x = exp(x - max) / sum, sum in the contract's lane order. n >= 1.
     void (*softmax)(float *x, uint32_t n);
     void (*sigmoid)(float *x, uint32_t n);
     // max and log(sum(exp(x - max))) + max over fixed blocks; false when any x is NaN or infinite.
+    // n >= 1.
     bool (*log_sum_exp)(const float *x, uint32_t n, float *max, float *lse);
-    // One row of a [*, n] table of dtype to float32 (embedding look-up).
+    // One row of a [*, n] table of dtype to float32 (embedding look-up). The dtype side may lie at
+    // any byte address.
     void (*unpack)(float *y, const void *x, enum dtype dtype, uint32_t n);
-    // float32 to dtype, rounding to nearest even.
+    // float32 to dtype, rounding to nearest even; as above.
     void (*pack)(void *y, const float *x, enum dtype dtype, uint32_t n);
 };
 
 const struct kernel_ops *kernel_ops_ref(void);
 
-// The best table this CPU runs; name forces one ("ref", "avx2", "avx512"; NULL or "auto" = best). NULL when unknown or
-// not runnable here.
+// The best table this CPU runs; name forces one ("ref", "avx2", "avx512"; NULL or "auto" = best).
+// NULL when unknown or not runnable here.
 const struct kernel_ops *kernel_ops_select(const char *name);
 // Comma-separated names of the tables this CPU runs, best first.
 const char *kernel_ops_available(void);
 
-// Packs columns [n_out] of a row-major [n_out, n_in] source (dtype src, row stride in elements) into w->data, converting exactly or
-// rounding to nearest even. dst must hold matrix_bytes(w).
-void matrix_pack(const struct matrix *w, void *dst, const void *src, enum dtype src_dtype, size_t src_stride);
+// Packs columns [n_out] of a row-major [n_out, n_in] source (dtype src, row stride in elements)
+// into w->data, converting exactly or rounding to nearest even. dst must hold matrix_bytes(w); src
+// may lie at any byte address.
+void matrix_pack(const struct matrix *w, void *dst, const void *src, enum dtype src_dtype,
+                 size_t src_stride);
 
 // Scalar functions of the contract (elementary.c): equal to their vector forms bit for bit.
 float elementary_exp(float x);  // flushes below -87.33 to +0; +inf above 88.72
 float elementary_log(float x);  // x > 0, finite
 float elementary_silu(float x); // x / (1 + exp(-x))
 float elementary_sigmoid(float x);
-// cos and sin of position * inv_freq[i] for i < n; inv_freq[i] = theta^(-2i/rotary_dim) rounded to float32, the product rounded to float32.
-void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq, uint32_t n);
+// cos and sin of position * inv_freq[i] for i < n; inv_freq[i] = theta^(-2i/rotary_dim) rounded to
+// float32, the product rounded to float32.
+void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq,
+                           uint32_t n);
 void elementary_inv_freq(float *inv_freq, float theta, uint32_t rotary_dim);
 
-// Sets round-to-nearest and denormals on for the calling thread. Every compute thread calls it first.
+// Sets round-to-nearest and denormals on for the calling thread. Every compute thread calls it
+// first.
 void kernel_thread_init(void);
 
 #endif

@@ -8,7 +8,9 @@
 
 enum dtype { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_COUNT };
 
-static inline size_t dtype_bytes(enum dtype t) { return t == DTYPE_F32 ? 4 : 2; }
+static inline size_t dtype_bytes(enum dtype t) {
+    return t == DTYPE_F32 ? 4 : 2;
+}
 
 static inline const char *dtype_name(enum dtype t) {
     static const char *const names[] = {"float32", "float16", "bfloat16"};
@@ -27,13 +29,42 @@ static inline uint32_t f32_to_bits(float f) {
     return bits;
 }
 
-static inline float bf16_to_f32(uint16_t h) { return bits_to_f32((uint32_t)h << 16); }
+static inline float bf16_to_f32(uint16_t h) {
+    return bits_to_f32((uint32_t)h << 16);
+}
 
 // Round to nearest even; a NaN stays a (quiet) NaN.
 static inline uint16_t f32_to_bf16(float f) {
     uint32_t b = f32_to_bits(f);
     if ((b & 0x7fffffffu) > 0x7f800000u) return (uint16_t)((b >> 16) | 0x40u);
     return (uint16_t)((b + 0x7fffu + ((b >> 16) & 1u)) >> 16);
+}
+
+// Exact; a NaN keeps its payload and becomes quiet.
+static inline float f16_to_f32(uint16_t h) {
+    uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
+    if (magnitude > 0x7c00u) return bits_to_f32(sign | 0x7fc00000u | magnitude << 13);
+    if (magnitude == 0x7c00u) return bits_to_f32(sign | 0x7f800000u);
+    if (magnitude >= 0x0400u) return bits_to_f32(sign | ((magnitude << 13) + (112u << 23)));
+    // A subnormal is a multiple of 2^-24, which float32 holds exactly.
+    return bits_to_f32(sign | f32_to_bits((float)magnitude * 0x1p-24f));
+}
+
+// Round to nearest even; too large becomes infinity; a NaN keeps its upper payload and becomes
+// quiet.
+static inline uint16_t f32_to_f16(float f) {
+    uint32_t b = f32_to_bits(f), sign = b >> 16 & 0x8000u, magnitude = b & 0x7fffffffu;
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
+    if (magnitude >= 0x477ff000u)
+        return (uint16_t)(sign | 0x7c00u); // 65,520 and more round to infinity
+    if (magnitude >= 0x38800000u) {        // 2^-14: normal in float16
+        uint32_t rounded = magnitude + 0xfffu + (magnitude >> 13 & 1u);
+        return (uint16_t)(sign | ((rounded - (112u << 23)) >> 13));
+    }
+    // Adding 0.5 leaves the subnormal's multiple of 2^-24 in the last bits, rounded by the addition
+    // itself.
+    float shifted = bits_to_f32(magnitude) + 0.5f;
+    return (uint16_t)(sign | (f32_to_bits(shifted) - f32_to_bits(0.5f)));
 }
 
 #endif

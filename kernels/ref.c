@@ -1,0 +1,269 @@
+// ref.c: docs/arithmetic.md as C: one element at a time, in the order of the page.
+//
+// The oracle of every other back end and what runs where none of them can. It shares nothing with
+// them but the scalar elementary functions, and it is never made faster at the price of looking
+// less like the page.
+#include <math.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "kernels/ops.h"
+
+#define LANES 16
+
+static float element(const void *base, enum dtype dtype, size_t index) {
+    const unsigned char *p = (const unsigned char *)base + index * dtype_bytes(dtype);
+    uint16_t half;
+    float single;
+    if (dtype == DTYPE_F32) {
+        memcpy(&single, p, sizeof single);
+        return single;
+    }
+    memcpy(&half, p, sizeof half);
+    return dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
+}
+
+static float larger(float a, float b) {
+    return a > b ? a : b;
+}
+
+static float lane_tree_sum(float *a) {
+    for (uint32_t d = LANES / 2; d >= 1; d /= 2)
+        for (uint32_t j = 0; j < d; j++)
+            a[j] = a[j] + a[j + d];
+    return a[0];
+}
+
+static float lane_max(const float *x, uint32_t n) {
+    float a[LANES];
+    for (uint32_t j = 0; j < LANES; j++)
+        a[j] = -INFINITY;
+    for (uint32_t i = 0; i < n; i++)
+        a[i % LANES] = larger(a[i % LANES], x[i]);
+    for (uint32_t d = LANES / 2; d >= 1; d /= 2)
+        for (uint32_t j = 0; j < d; j++)
+            a[j] = larger(a[j], a[j + d]);
+    return a[0];
+}
+
+static float lane_sum(const float *x, uint32_t n) {
+    float a[LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        a[i % LANES] = a[i % LANES] + x[i];
+    return lane_tree_sum(a);
+}
+
+// Column c of one row: the segments' sums, then the balanced tree of neighbours.
+static float dot_column(const struct matrix *w, uint32_t c, const float *x) {
+    float p[SEGMENTS_MAX];
+    uint32_t length = w->n_in / w->n_segments;
+    size_t panel = (size_t)(c / PANEL_COLS) * w->n_in * PANEL_COLS;
+    for (uint32_t s = 0; s < w->n_segments; s++) {
+        float acc = 0.0f;
+        for (uint32_t k = s * length; k < (s + 1) * length; k++)
+            acc = fmaf(element(w->data, w->dtype, panel + (size_t)k * PANEL_COLS + c % PANEL_COLS),
+                       x[k], acc);
+        p[s] = acc;
+    }
+    for (uint32_t count = w->n_segments; count > 1; count /= 2)
+        for (uint32_t s = 0; s < count / 2; s++)
+            p[s] = p[2 * s] + p[2 * s + 1];
+    return p[0];
+}
+
+static void ref_matmul(float *y, size_t ldy, const float *x, size_t ldx, uint32_t n_rows,
+                       const struct matrix *w, uint32_t panel_begin, uint32_t panel_end) {
+    check(panel_begin <= panel_end && panel_end <= matrix_panels(w));
+    check(w->n_segments >= 1 && w->n_segments <= SEGMENTS_MAX && w->n_in % w->n_segments == 0);
+    uint32_t end = panel_end * PANEL_COLS < w->n_out ? panel_end * PANEL_COLS : w->n_out;
+    for (uint32_t r = 0; r < n_rows; r++)
+        for (uint32_t c = panel_begin * PANEL_COLS; c < end; c++)
+            y[r * ldy + c] = dot_column(w, c, x + r * ldx);
+}
+
+// One query and the keys [begin, end) of one partition.
+struct part {
+    const struct attend_job *job;
+    const float *q;
+    uint32_t begin, end;
+};
+
+static float key_value(const struct attend_job *job, const void *base, uint32_t key, size_t index) {
+    const unsigned char *page = base;
+    page += job->block_table[key / KV_BLOCK_TOKENS] * job->block_stride;
+    return element(page, job->kv_dtype, index);
+}
+
+static float score(const struct part *part, uint32_t key) {
+    const struct attend_job *job = part->job;
+    float s = 0.0f;
+    for (uint32_t d = 0; d < job->head_dim; d++) {
+        size_t index = (size_t)d * KV_BLOCK_TOKENS + key % KV_BLOCK_TOKENS;
+        s = fmaf(key_value(job, job->k_base, key, index), part->q[d], s);
+    }
+    return s * job->scale;
+}
+
+// Steps 1 to 3 of the page. p [n keys], acc [head_dim]; the maximum and the sum are returned.
+static void attend_partition(const struct part *part, float *p, float *acc, float *max,
+                             float *sum) {
+    const struct attend_job *job = part->job;
+    float m[LANES], l[LANES] = {0};
+    for (uint32_t j = 0; j < LANES; j++)
+        m[j] = -INFINITY;
+    for (uint32_t key = part->begin; key < part->end; key++) {
+        p[key - part->begin] = score(part, key);
+        m[key % LANES] = larger(m[key % LANES], p[key - part->begin]);
+    }
+    *max = lane_max(m, LANES);
+    for (uint32_t d = 0; d < job->head_dim; d++)
+        acc[d] = 0.0f;
+    for (uint32_t key = part->begin; key < part->end; key++) {
+        float weight = elementary_exp(p[key - part->begin] - *max);
+        l[key % LANES] = l[key % LANES] + weight;
+        for (uint32_t d = 0; d < job->head_dim; d++) {
+            size_t index = (size_t)(key % KV_BLOCK_TOKENS) * job->head_dim + d;
+            acc[d] = fmaf(weight, key_value(job, job->v_base, key, index), acc[d]);
+        }
+    }
+    *sum = lane_tree_sum(l);
+}
+
+static void attend_query(const struct attend_job *job, uint32_t i) {
+    uint32_t first = job->first_key[i], n = job->n_keys[i];
+    check(first < n);
+    float *p = job->scratch, *acc = p + ATTN_PARTITION_TOKENS, *acc2 = acc + job->head_dim;
+    float m = 0.0f, l = 0.0f;
+    for (uint32_t begin = first; begin < n;) {
+        uint32_t end = (begin / ATTN_PARTITION_TOKENS + 1) * ATTN_PARTITION_TOKENS;
+        if (end > n) end = n;
+        struct part part = {
+            .job = job, .q = job->q + i * job->q_stride, .begin = begin, .end = end};
+        float m2, l2;
+        if (begin == first) {
+            attend_partition(&part, p, acc, &m, &l);
+        } else {
+            attend_partition(&part, p, acc2, &m2, &l2);
+            float top = larger(m, m2), c = elementary_exp(m - top), c2 = elementary_exp(m2 - top);
+            l = l * c + l2 * c2;
+            for (uint32_t d = 0; d < job->head_dim; d++)
+                acc[d] = acc[d] * c + acc2[d] * c2;
+            m = top;
+        }
+        begin = end;
+    }
+    for (uint32_t d = 0; d < job->head_dim; d++)
+        job->out[i * job->out_stride + d] = acc[d] / l;
+}
+
+static void ref_attend(const struct attend_job *job) {
+    check(job->kv_dtype == DTYPE_F32 || job->kv_dtype == DTYPE_BF16);
+    for (uint32_t i = 0; i < job->n_q; i++)
+        attend_query(job, i);
+}
+
+static void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps) {
+    float a[LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        a[i % LANES] = fmaf(x[i], x[i], a[i % LANES]);
+    float r = 1.0f / sqrtf(lane_tree_sum(a) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = (x[i] * r) * w[i];
+}
+
+static void ref_rope(float *x, const float *cos, const float *sin, uint32_t rotary_dim) {
+    uint32_t half = rotary_dim / 2;
+    for (uint32_t i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half];
+        x[i] = a * cos[i] - b * sin[i];
+        x[i + half] = b * cos[i] + a * sin[i];
+    }
+}
+
+static void ref_silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = elementary_silu(gate[i]) * up[i];
+}
+
+static void ref_add(float *y, const float *x, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = y[i] + x[i];
+}
+
+static void ref_scale(float *y, const float *x, float a, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = a * x[i];
+}
+
+static void ref_axpy(float *y, const float *x, float a, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = fmaf(a, x[i], y[i]);
+}
+
+static void ref_softmax(float *x, uint32_t n) {
+    float m = lane_max(x, n);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = elementary_exp(x[i] - m);
+    float sum = lane_sum(x, n);
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = x[i] / sum;
+}
+
+static void ref_sigmoid(float *x, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = elementary_sigmoid(x[i]);
+}
+
+#define LSE_BLOCK 512
+
+static bool ref_log_sum_exp(const float *x, uint32_t n, float *max, float *lse) {
+    for (uint32_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    float m = lane_max(x, n), sum = 0.0f;
+    for (uint32_t begin = 0; begin < n; begin += LSE_BLOCK) {
+        float a[LANES] = {0};
+        for (uint32_t i = begin; i < n && i < begin + LSE_BLOCK; i++)
+            a[i % LANES] = a[i % LANES] + elementary_exp(x[i] - m);
+        sum = sum + lane_tree_sum(a);
+    }
+    *max = m;
+    *lse = m + elementary_log(sum);
+    return true;
+}
+
+static void ref_unpack(float *y, const void *x, enum dtype dtype, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = element(x, dtype, i);
+}
+
+static void ref_pack(void *y, const float *x, enum dtype dtype, uint32_t n) {
+    unsigned char *out = y;
+    for (uint32_t i = 0; i < n; i++) {
+        uint16_t half = dtype == DTYPE_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
+        if (dtype == DTYPE_F32)
+            memcpy(out + i * sizeof *x, &x[i], sizeof *x);
+        else
+            memcpy(out + i * sizeof half, &half, sizeof half);
+    }
+}
+
+static const struct kernel_ops ops = {
+    .name = "ref",
+    .matmul = ref_matmul,
+    .attend = ref_attend,
+    .rms_norm = ref_rms_norm,
+    .rope = ref_rope,
+    .silu_mul = ref_silu_mul,
+    .add = ref_add,
+    .scale = ref_scale,
+    .axpy = ref_axpy,
+    .softmax = ref_softmax,
+    .sigmoid = ref_sigmoid,
+    .log_sum_exp = ref_log_sum_exp,
+    .unpack = ref_unpack,
+    .pack = ref_pack,
+};
+
+const struct kernel_ops *kernel_ops_ref(void) {
+    return &ops;
+}

@@ -1,0 +1,14 @@
+// tables.h: what select.c and the back ends share and nobody else needs.
+#ifndef MOESAIC_KERNELS_TABLES_H
+#define MOESAIC_KERNELS_TABLES_H
+
+#include "kernels/ops.h"
+
+// Queries that the vectorised attention takes at once; scratch is sized for it.
+#define ATTEND_TILE_MAX 8
+
+// simd_rows.c, once for each instruction set. Only to be called where the CPU runs it.
+const struct kernel_ops *kernel_ops_avx2(void);
+const struct kernel_ops *kernel_ops_avx512(void);
+
+#endif

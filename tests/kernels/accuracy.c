@@ -1,0 +1,207 @@
+// accuracy.c: the oracle itself against sums in double precision, and what it must leave alone.
+#include "tests/kernels/kernel_testing.h"
+
+static const struct kernel_ops *ref;
+
+static void check_matmul(uint32_t n_out, uint32_t n_in, uint32_t n_segments, enum dtype dtype) {
+    float source[40 * 160], x[3 * 160], y[3 * 48];
+    test_fill(source, (size_t)n_out * n_in);
+    test_fill(x, (size_t)3 * n_in);
+    for (int i = 0; i < 3 * 48; i++)
+        y[i] = -7.0f;
+    struct matrix w = test_matrix(n_out, n_in, n_segments, dtype, source);
+    ref->matmul(y, 48, x, n_in, 3, &w, 0, matrix_panels(&w));
+    for (uint32_t r = 0; r < 3; r++) {
+        for (uint32_t c = 0; c < n_out; c++) {
+            double truth = 0, size = 0;
+            for (uint32_t k = 0; k < n_in; k++) {
+                double product =
+                    (double)test_rounded(source[c * n_in + k], dtype) * (double)x[r * n_in + k];
+                truth += product;
+                size += fabs(product);
+            }
+            ck_assert_double_le(fabs((double)y[r * 48 + c] - truth), size * 1e-6);
+        }
+        for (uint32_t c = n_out; c < 48; c++)
+            ck_assert_float_eq(y[r * 48 + c], -7.0f);
+    }
+    test_matrix_free(&w);
+}
+
+START_TEST(matmul_is_the_product_with_the_packed_weights) {
+    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
+        check_matmul(1, 1, 1, (enum dtype)dtype);
+        check_matmul(17, 15, 1, (enum dtype)dtype);
+        check_matmul(40, 160, 8, (enum dtype)dtype);
+        check_matmul(33, 80, 4, (enum dtype)dtype);
+    }
+}
+END_TEST
+
+START_TEST(matmul_adds_segments_as_a_tree_of_neighbours) {
+    // Segment sums 1, -1, tiny, tiny: (1 + -1) + (tiny + tiny) keeps both; any running order loses
+    // one.
+    float source[4] = {1.0f, -1.0f, 0x1p-30f, 0x1p-30f}, x[4] = {1.0f, 1.0f, 1.0f, 1.0f}, y;
+    struct matrix w = test_matrix(1, 4, 4, DTYPE_F32, source);
+    ref->matmul(&y, 1, x, 4, 1, &w, 0, 1);
+    ck_assert_float_eq(y, 0x1p-29f);
+    float swapped[4] = {1.0f, 0x1p-30f, -1.0f, 0x1p-30f};
+    test_matrix_free(&w);
+    w = test_matrix(1, 4, 4, DTYPE_F32, swapped);
+    ref->matmul(&y, 1, x, 4, 1, &w, 0, 1);
+    ck_assert_float_eq(y, 0.0f);
+    test_matrix_free(&w);
+}
+END_TEST
+
+START_TEST(matrix_pack_reads_any_stride_alignment_and_format) {
+    unsigned char bytes[1 + 19 * 70 * 4];
+    float value[19 * 70];
+    test_fill(value, 19 * 70);
+    for (int from = 0; from < DTYPE_COUNT; from++) {
+        ref->pack(bytes + 1, value, (enum dtype)from, 19 * 70);
+        for (int to = 0; to < DTYPE_COUNT; to++) {
+            struct matrix w = {.dtype = (enum dtype)to, .n_out = 19, .n_in = 66, .n_segments = 1};
+            void *data = mem_pages(matrix_bytes(&w), 64);
+            memset(data, 0xff, matrix_bytes(&w));
+            matrix_pack(&w, data, bytes + 1, (enum dtype)from, 70);
+            float panel[2 * 66 * 16];
+            ref->unpack(panel, data, (enum dtype)to, 2 * 66 * 16);
+            for (uint32_t c = 0; c < 32; c++)
+                for (uint32_t k = 0; k < 66; k++) {
+                    float want =
+                        c < 19 ? test_rounded(test_rounded(value[c * 70 + k], (enum dtype)from),
+                                              (enum dtype)to)
+                               : 0.0f;
+                    ck_assert_float_eq(panel[(c / 16) * 66 * 16 + k * 16 + c % 16], want);
+                }
+            mem_pages_free(data, matrix_bytes(&w));
+        }
+    }
+}
+END_TEST
+
+static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
+    enum { DIM = 24 };
+    struct test_pages s = test_pages_make(n, DIM, dtype);
+    struct attend_job job = test_pages_job(&s);
+    float q[DIM], out[DIM];
+    test_fill(q, DIM);
+    for (int d = 0; d < DIM; d++)
+        q[d] *= 8.0f;
+    job.q = q, job.out = out, job.n_q = 1, job.first_key = &first, job.n_keys = &n;
+    job.scratch = mem_array(attend_scratch_floats(1, DIM), sizeof(float));
+    ref->attend(&job);
+    double top = -INFINITY, sum = 0, acc[DIM] = {0};
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t key = first; key < n; key++) {
+            double score = 0;
+            for (int d = 0; d < DIM; d++)
+                score += (double)q[d] * (double)s.k[key * DIM + d];
+            score *= (double)job.scale;
+            if (pass == 0) top = fmax(top, score);
+            if (pass == 0) continue;
+            double p = exp(score - top);
+            sum += p;
+            for (int d = 0; d < DIM; d++)
+                acc[d] += p * (double)s.v[key * DIM + d];
+        }
+    }
+    for (int d = 0; d < DIM; d++)
+        ck_assert_double_le(fabs((double)out[d] - acc[d] / sum), 2e-6);
+    mem_free(job.scratch);
+    test_pages_free(&s);
+}
+
+START_TEST(attend_is_softmax_of_scores_times_values) {
+    const uint32_t lengths[] = {1, 15, 16, 17, 511, 512, 513, 1100};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype += DTYPE_BF16) {
+            check_attend(0, lengths[i], (enum dtype)dtype);
+            check_attend(lengths[i] / 2, lengths[i], (enum dtype)dtype);
+            check_attend(lengths[i] - 1, lengths[i], (enum dtype)dtype);
+        }
+    }
+}
+END_TEST
+
+START_TEST(rows_match_double_precision) {
+    enum { N = 333 };
+    float x[N], w[N], y[N], up[N];
+    test_fill(x, N);
+    test_fill(w, N);
+    test_fill(up, N);
+    double squares = 0, sum = 0, top = -INFINITY;
+    for (int i = 0; i < N; i++)
+        squares += (double)x[i] * (double)x[i];
+    ref->rms_norm(y, x, w, N, 1e-6f);
+    for (int i = 0; i < N; i++)
+        ck_assert_double_le(
+            fabs((double)y[i] - (double)x[i] / sqrt(squares / N + 1e-6) * (double)w[i]), 1e-6);
+    ref->silu_mul(y, x, up, N);
+    for (int i = 0; i < N; i++)
+        ck_assert_double_le(
+            fabs((double)y[i] - (double)x[i] / (1 + exp(-(double)x[i])) * (double)up[i]), 1e-6);
+    for (int i = 0; i < N; i++)
+        x[i] *= 30.0f, top = fmax(top, (double)x[i]);
+    for (int i = 0; i < N; i++)
+        sum += exp((double)x[i] - top);
+    float max, lse;
+    ck_assert(ref->log_sum_exp(x, N, &max, &lse));
+    ck_assert_double_eq((double)max, top);
+    ck_assert_double_le(fabs((double)lse - (top + log(sum))), 1e-5);
+    memcpy(y, x, sizeof y);
+    ref->softmax(y, N);
+    for (int i = 0; i < N; i++)
+        ck_assert_double_le(fabs((double)y[i] - exp((double)x[i] - top) / sum), 1e-6);
+}
+END_TEST
+
+START_TEST(rope_rotates_pairs_of_the_two_halves) {
+    float x[7] = {1, 2, 3, 4, 5, 6, 99}, cosine[3] = {1, 0, 0.5f}, sine[3] = {0, 1, 0.25f};
+    ref->rope(x, cosine, sine, 6);
+    const float want[7] = {1, -5, 0, 4, 2, 3.75f, 99};
+    for (int i = 0; i < 7; i++)
+        ck_assert_float_eq(x[i], want[i]);
+}
+END_TEST
+
+START_TEST(log_sum_exp_refuses_what_is_not_finite) {
+    float x[40], max = 5, lse = 6;
+    for (int bad = 0; bad < 40; bad++) {
+        test_fill(x, 40);
+        x[bad] = bad % 3 == 0 ? NAN : bad % 3 == 1 ? INFINITY : -INFINITY;
+        ck_assert(!ref->log_sum_exp(x, 40, &max, &lse));
+    }
+    ck_assert(max == 5 && lse == 6);
+}
+END_TEST
+
+START_TEST(select_knows_its_tables_and_refuses_others) {
+    ck_assert_str_eq(kernel_ops_select("ref")->name, "ref");
+    ck_assert_ptr_eq(kernel_ops_select(NULL), kernel_ops_select("auto"));
+    ck_assert_ptr_null(kernel_ops_select("avx1024"));
+    ck_assert_ptr_null(kernel_ops_select(""));
+    const char *names = kernel_ops_available();
+    ck_assert_ptr_nonnull(strstr(names, "ref"));
+    ck_assert_int_eq(
+        strncmp(names, kernel_ops_select("auto")->name, strlen(kernel_ops_select("auto")->name)),
+        0);
+}
+END_TEST
+
+int main(void) {
+    ref = kernel_ops_ref();
+    printf("seed %llu\n", (unsigned long long)test_seed());
+    const TTest *const tests[] = {
+        matmul_is_the_product_with_the_packed_weights,
+        matmul_adds_segments_as_a_tree_of_neighbours,
+        matrix_pack_reads_any_stride_alignment_and_format,
+        attend_is_softmax_of_scores_times_values,
+        rows_match_double_precision,
+        rope_rotates_pairs_of_the_two_halves,
+        log_sum_exp_refuses_what_is_not_finite,
+        select_knows_its_tables_and_refuses_others,
+    };
+    return test_run("accuracy", tests, sizeof tests / sizeof *tests);
+}

@@ -1,0 +1,158 @@
+// kernel_testing.h: what the kernel tests share: random numbers, buffers with canaries, paged
+// sequences.
+#ifndef MOESAIC_TESTS_KERNEL_TESTING_H
+#define MOESAIC_TESTS_KERNEL_TESTING_H
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/mem.h"
+#include "kernels/ops.h"
+
+static uint64_t test_random_state = 88172645463325252u;
+
+static inline uint32_t test_random(void) {
+    test_random_state ^= test_random_state << 13;
+    test_random_state ^= test_random_state >> 7;
+    test_random_state ^= test_random_state << 17;
+    return (uint32_t)(test_random_state >> 32);
+}
+
+// Within [-1, 1].
+static inline float test_uniform(void) {
+    return (float)(int32_t)test_random() * 0x1p-31f;
+}
+
+static inline void test_fill(float *x, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        x[i] = test_uniform();
+}
+
+// Numbers that go wrong first: zeros of both signs, denormals, tiny and large values among ordinary
+// ones. Never NaN.
+static inline float test_awkward(void) {
+    switch (test_random() % 16) {
+    case 0: return 0.0f;
+    case 1: return -0.0f;
+    case 2: return bits_to_f32(test_random() & 0x807fffffu);
+    case 3: return test_uniform() * 0x1p-120f;
+    case 4: return test_uniform() * 0x1p+60f;
+    default: return test_uniform();
+    }
+}
+
+// A seed given as SEED= repeats a run; it is printed when a test fails.
+static inline uint64_t test_seed(void) {
+    const char *text = getenv("SEED");
+    uint64_t seed = text ? strtoull(text, NULL, 10) : 20240229u;
+    test_random_state = seed * 2654435761u + 88172645463325252u;
+    return seed;
+}
+
+// A packed matrix of random weights. data is owned.
+static inline struct matrix test_matrix(uint32_t n_out, uint32_t n_in, uint32_t n_segments,
+                                        enum dtype dtype, const float *source) {
+    struct matrix w = {.dtype = dtype, .n_out = n_out, .n_in = n_in, .n_segments = n_segments};
+    void *data = mem_pages(matrix_bytes(&w), 64);
+    ck_assert_ptr_nonnull(data);
+    matrix_pack(&w, data, source, DTYPE_F32, n_in);
+    w.data = data;
+    return w;
+}
+
+static inline void test_matrix_free(struct matrix *w) {
+    mem_pages_free((void *)w->data, matrix_bytes(w));
+}
+
+// Values as the format holds them.
+static inline float test_rounded(float x, enum dtype dtype) {
+    if (dtype == DTYPE_F16) return f16_to_f32(f32_to_f16(x));
+    return dtype == DTYPE_BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
+}
+
+// One sequence's pages of one KV head, in shuffled order, K and V in one block; every slot past
+// n_keys is NaN.
+struct test_pages {
+    uint32_t n_keys, head_dim, n_blocks;
+    enum dtype dtype;
+    size_t half_bytes; // of K, and of V
+    unsigned char *data;
+    uint32_t *table;
+    float *k, *v; // [n_keys, head_dim], as stored
+};
+
+static inline void test_page_put(struct test_pages *s, uint32_t key, uint32_t d, bool value,
+                                 float x) {
+    unsigned char *page =
+        s->data + s->table[key / 16] * 2 * s->half_bytes + (value ? s->half_bytes : 0);
+    size_t index = value ? (size_t)(key % 16) * s->head_dim + d : (size_t)d * 16 + key % 16;
+    uint16_t half = f32_to_bf16(x);
+    if (s->dtype == DTYPE_F32)
+        memcpy(page + index * 4, &x, 4);
+    else
+        memcpy(page + index * 2, &half, 2);
+}
+
+static inline struct test_pages test_pages_make(uint32_t n_keys, uint32_t head_dim,
+                                                enum dtype dtype) {
+    struct test_pages s = {
+        .n_keys = n_keys, .head_dim = head_dim, .dtype = dtype, .n_blocks = (n_keys + 15) / 16};
+    s.half_bytes = (size_t)head_dim * 16 * dtype_bytes(dtype);
+    s.data = mem_alloc(s.n_blocks * 2 * s.half_bytes);
+    s.table = mem_array(s.n_blocks, sizeof *s.table);
+    s.k = mem_array((size_t)n_keys * head_dim, sizeof(float));
+    s.v = mem_array((size_t)n_keys * head_dim, sizeof(float));
+    for (uint32_t b = 0; b < s.n_blocks; b++)
+        s.table[b] = s.n_blocks - 1 - b;
+    for (uint32_t key = 0; key < s.n_blocks * 16; key++) {
+        for (uint32_t d = 0; d < head_dim; d++) {
+            float k = key < n_keys ? test_rounded(test_uniform(), dtype) : NAN;
+            float v = key < n_keys ? test_rounded(test_uniform(), dtype) : NAN;
+            test_page_put(&s, key, d, false, k);
+            test_page_put(&s, key, d, true, v);
+            if (key >= n_keys) continue;
+            s.k[(size_t)key * head_dim + d] = k;
+            s.v[(size_t)key * head_dim + d] = v;
+        }
+    }
+    return s;
+}
+
+static inline void test_pages_free(struct test_pages *s) {
+    mem_free(s->data);
+    mem_free(s->table);
+    mem_free(s->k);
+    mem_free(s->v);
+}
+
+// The job's pages; queries, ranges and outputs are the caller's.
+static inline struct attend_job test_pages_job(const struct test_pages *s) {
+    return (struct attend_job){
+        .head_dim = s->head_dim,
+        .block_table = s->table,
+        .k_base = s->data,
+        .v_base = s->data + s->half_bytes,
+        .block_stride = 2 * s->half_bytes,
+        .kv_dtype = s->dtype,
+        .scale = 1.0f / sqrtf((float)s->head_dim),
+    };
+}
+
+// Runs one suite of one case; what main returns.
+static inline int test_run(const char *name, const TTest *const *tests, size_t n) {
+    TCase *t = tcase_create(name);
+    tcase_set_timeout(t, 600);
+    for (size_t i = 0; i < n; i++)
+        tcase_add_test(t, tests[i]);
+    Suite *suite = suite_create(name);
+    suite_add_tcase(suite, t);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
+
+#endif
