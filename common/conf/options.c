@@ -80,19 +80,18 @@ static int unknown(const struct parse *p, const char *where, const char *name, s
 
 // A bad value is an error even when a stronger source gave a good one: somebody wrote it and
 // believes in it.
-static int set_from(struct parse *p, const struct option *o, enum source source, const char *text,
-                    const char *where, struct err_text *e) {
+static int set_from(struct parse *p, const struct option *o, enum source source,
+                    const struct option_text *value, struct err_text *e) {
     enum source *by = &p->set_by[o - p->table->options];
-    if (*by == source && source != SOURCE_LWS)
-        return err_set(e, ERR_FATAL_CONFIG, "%s: given twice", where);
-    if (*by > source) {
-        char ignored[256] = {0};
-        struct option copy = *o;
-        copy.offset = 0;
-        return option_set(&copy, ignored, text, where, p->arena, e);
+    if (*by == source) return err_set(e, ERR_FATAL_CONFIG, "%s: given twice", value->where);
+    if (*by < source) {
+        *by = source;
+        return option_set(o, p->out, value, e);
     }
-    *by = source;
-    return option_set(o, p->out, text, where, p->arena, e);
+    uint64_t ignored[4];
+    struct option elsewhere = *o;
+    elsewhere.offset = 0;
+    return option_set(&elsewhere, ignored, value, e);
 }
 
 // --- flags
@@ -103,7 +102,7 @@ static int set_flag(struct parse *p, const char *name, const char *value, struct
     const struct option *o = option_find(p->table, name);
     if (o == NULL) return unknown(p, where, name, e);
     if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "%s: needs a value", where);
-    return set_from(p, o, SOURCE_FLAG, value, where, e);
+    return set_from(p, o, SOURCE_FLAG, &(struct option_text){value, where, p->arena}, e);
 }
 
 // True when the flag needs no value of its own: a boolean, or its denial. *name is moved past "no-"
@@ -185,7 +184,9 @@ static int parse_variable(struct parse *p, const char *entry, struct err_text *e
         return 0;
     }
     const struct option *o = option_find(p->table, name);
-    if (o != NULL) return set_from(p, o, SOURCE_ENVIRONMENT, equals + 1, where, e);
+    if (o != NULL)
+        return set_from(p, o, SOURCE_ENVIRONMENT,
+                        &(struct option_text){equals + 1, where, p->arena}, e);
     if (p->table->other != NULL && option_find(p->table->other, name) != NULL) return 0;
     return unknown(p, where, name, e);
 }
@@ -207,7 +208,8 @@ static int set_yaml(void *context, const char *key, const char *value, unsigned 
     char where[WHERE_BYTES_MAX];
     snprintf(where, sizeof where, "%.300s:%u: %.64s", p->config_path, line, key);
     const struct option *o = option_find(p->table, key);
-    if (o != NULL) return set_from(p, o, SOURCE_YAML, value, where, e);
+    if (o != NULL)
+        return set_from(p, o, SOURCE_YAML, &(struct option_text){value, where, p->arena}, e);
     if (p->table->other != NULL && option_find(p->table->other, key) != NULL) return 0;
     return unknown(p, where, key, e);
 }
@@ -216,7 +218,9 @@ static int set_defaults(struct parse *p, struct err_text *e) {
     for (size_t i = 0; i < p->table->n_options; i++) {
         const struct option *o = &p->table->options[i];
         int err =
-            o->fallback == NULL ? 0 : option_set(o, p->out, o->fallback, o->name, p->arena, e);
+            o->fallback == NULL
+                ? 0
+                : option_set(o, p->out, &(struct option_text){o->fallback, o->name, p->arena}, e);
         if (err != 0) return err;
     }
     return 0;
@@ -230,16 +234,16 @@ static int set_lws(struct parse *p, const char *const *environment, struct err_t
         // An empty address means that the name is not known yet: going on with it would dial
         // nobody.
         if (*value == '\0') return err_set(e, ERR_FATAL_CONFIG, "%s: is empty", o->lws);
-        int err = set_from(p, o, SOURCE_LWS, value, o->lws, e);
+        int err = set_from(p, o, SOURCE_LWS, &(struct option_text){value, o->lws, p->arena}, e);
         if (err != 0) return err;
     }
     return 0;
 }
 
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
-                  struct arena *arena, int *asked, struct err_text *e) {
+                  int *asked, struct err_text *e) {
     check(table->n_options <= OPTIONS_MAX);
-    struct parse p = {.table = table, .out = out, .arena = arena};
+    struct parse p = {.table = table, .out = out, .arena = input->arena};
     *asked = asked_for(input->argv);
     int err = set_defaults(&p, e);
     if (err != 0 || *asked != 0) return err;

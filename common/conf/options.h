@@ -55,14 +55,15 @@ struct option_table {
 struct option_input {
     const char *const *argv;        // without the program's name, NULL-terminated
     const char *const *environment; // environ
+    struct arena *arena;            // where strings will live
 };
 
-// Fills the table's struct from all sources. Strings live in arena. *asked is set to 'h' (--help),
+// Fills the table's struct from all sources. *asked is set to 'h' (--help),
 // 'v' (--version) or 'm'
 // (--help-markdown) when one was given (nothing else is checked then), else 0. Errors name flag,
 // variable, or file and line.
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
-                  struct arena *arena, int *asked, struct err_text *e);
+                  int *asked, struct err_text *e);
 
 void options_print_help(const struct option_table *table, FILE *to);
 void options_print_markdown(const struct option_table *table, FILE *to);

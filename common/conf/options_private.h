@@ -5,9 +5,14 @@
 
 #include "common/conf/options.h"
 
-// Sets one field from text. where names the source in errors ("--port", "MOESAIC_PORT", "a.yaml:3:
-// port").
-int option_set(const struct option *option, void *out, const char *text, const char *where,
-               struct arena *arena, struct err_text *e);
+// A value as somebody wrote it.
+struct option_text {
+    const char *text;
+    const char *where;   // for errors: "--port", "MOESAIC_PORT", "a.yaml:3: port"
+    struct arena *arena; // for strings
+};
+
+int option_set(const struct option *option, void *out, const struct option_text *value,
+               struct err_text *e);
 
 #endif

@@ -128,16 +128,17 @@ static bool is_choice(const char *choices, const char *text) {
     return false;
 }
 
-int option_set(const struct option *o, void *out, const char *text, const char *where,
-               struct arena *arena, struct err_text *e) {
+int option_set(const struct option *o, void *out, const struct option_text *value,
+               struct err_text *e) {
     void *field = (char *)out + o->offset;
+    const char *text = value->text, *where = value->where;
     switch (o->type) {
-    case OPTION_STRING: return set_string(field, text, arena, e);
+    case OPTION_STRING: return set_string(field, text, value->arena, e);
     case OPTION_CHOICE:
         if (!is_choice(o->choices, text))
             return err_set(e, ERR_FATAL_CONFIG, "%s: \"%s\" is not one of %s", where, text,
                            o->choices);
-        return set_string(field, text, arena, e);
+        return set_string(field, text, value->arena, e);
     case OPTION_BOOL: return set_bool(field, text, where, e);
     case OPTION_UINT:
     case OPTION_INT:

@@ -24,13 +24,13 @@ static void teardown(void) {
 }
 
 static int parse_leader(const char *const *argv, const char *const *environment) {
-    struct option_input input = {argv, environment};
-    return options_parse(&leader_option_table, &leader, &input, &arena, &asked, &err);
+    struct option_input input = {argv, environment, &arena};
+    return options_parse(&leader_option_table, &leader, &input, &asked, &err);
 }
 
 static int parse_worker(const char *const *argv, const char *const *environment) {
-    struct option_input input = {argv, environment};
-    return options_parse(&worker_option_table, &worker, &input, &arena, &asked, &err);
+    struct option_input input = {argv, environment, &arena};
+    return options_parse(&worker_option_table, &worker, &input, &asked, &err);
 }
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
