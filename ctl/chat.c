@@ -1,6 +1,8 @@
-// chat.c: moectl chat: one question, the answer as it comes, one line of figures.
+// chat.c: moectl chat: one question, the answer as it comes, one line of figures; and moectl ready,
+// which asks nothing.
 #include <stdio.h>
 
+#include "common/base/mem.h"
 #include "ctl/client.h"
 
 static void print_text(const char *text) {
@@ -30,5 +32,16 @@ int chat_command(struct ctl *c, const char *prompt) {
         return 1;
     }
     print_figures(&a);
+    return 0;
+}
+
+int ready_command(struct ctl *c) {
+    struct err_text e;
+    char *body;
+    if (client_get(c, "/ready", &body, &e) != 0) {
+        fprintf(stderr, "moectl: %s\n", e.text);
+        return 1;
+    }
+    mem_free(body);
     return 0;
 }

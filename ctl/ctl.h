@@ -20,5 +20,6 @@ struct ctl {
 int chat_command(struct ctl *c, const char *prompt);
 int bench_command(struct ctl *c);
 int experts_command(struct ctl *c);
+int ready_command(struct ctl *c);
 
 #endif

@@ -15,7 +15,8 @@ extern char **environ;
 static int usage(FILE *to) {
     fprintf(to, "moectl chat PROMPT   ask one question and print the answer as it comes\n"
                 "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
-                "moectl experts       show how many tokens each expert computed\n\n");
+                "moectl experts       show how many tokens each expert computed\n"
+                "moectl ready         exit 0 when the leader can answer\n\n");
     options_print_help(&ctl_option_table, to);
     return to == stdout ? 0 : 2;
 }
@@ -38,6 +39,7 @@ static int run_command(struct ctl *c, const char *command, const char *prompt) {
     if (strcmp(command, "chat") == 0 && prompt != NULL) return chat_command(c, prompt);
     if (strcmp(command, "bench") == 0 && prompt == NULL) return bench_command(c);
     if (strcmp(command, "experts") == 0 && prompt == NULL) return experts_command(c);
+    if (strcmp(command, "ready") == 0 && prompt == NULL) return ready_command(c);
     return usage(stderr);
 }
 

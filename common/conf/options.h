@@ -89,7 +89,7 @@ int options_parse_yaml(const char *text, size_t bytes, const char *name,
 
 struct leader_options {
     const char *model, *served_model_name, *host, *api_key_file;
-    uint16_t port, control_port;
+    uint16_t port, grpc_port, control_port;
     const char *control_host, *control_token_file;
     const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *interface, *transports;
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1

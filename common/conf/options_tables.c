@@ -43,6 +43,8 @@ static const struct option leader_options[] = {
      .help = "Address on which workers join (gRPC). Beyond loopback a control token is required."},
     {"control-port", OPTION_PORT, LEADER(control_port), .fallback = "8500", .argument = "PORT",
      .help = "Port on which workers join; 0 picks a free one."},
+    {"grpc-port", OPTION_PORT, LEADER(grpc_port), .fallback = "8001", .argument = "PORT",
+     .help = "Port of the gRPC inference service, on --host; 0 picks a free one."},
     {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
      .help = "Number of workers; each has its own KV cache and requests. 0: one less than "
@@ -142,5 +144,5 @@ const struct option_table worker_option_table = {
     sizeof worker_options / sizeof worker_options[0], &ctl_option_table};
 
 const struct option_table ctl_option_table = {
-    "moectl", "Talks to a leader: moectl chat PROMPT | bench | experts.", ctl_options,
+    "moectl", "Talks to a leader: moectl chat PROMPT | bench | experts | ready.", ctl_options,
     sizeof ctl_options / sizeof ctl_options[0], &leader_option_table};
