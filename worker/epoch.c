@@ -1,0 +1,108 @@
+// epoch.c: see epoch.h.
+#include "worker/epoch.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+
+// Bounds of one all-to-all and of one result's way out. Only a backstop: a lost peer is noticed by
+// the fabric or told by the leader within seconds, while a peer that reads its pages from swap is
+// slow, not lost.
+#define EXCHANGE_TIMEOUT_NS (30 * NS_PER_S)
+#define SEND_TIMEOUT_NS (30 * NS_PER_S)
+
+int epoch_form(struct epoch *ep, struct fabric *fabric, const Moesaic__Control__V1__Form *form,
+               struct err_text *e) {
+    *ep = (struct epoch){.number = form->epoch,
+                         .nonce = form->nonce,
+                         .kv_blocks = form->kv_blocks,
+                         .host_index = form->host_index,
+                         .n_on_host = form->n_on_host};
+    ep->address_bytes = sizeof ep->address;
+    return fabric_begin(fabric, ep->address, &ep->address_bytes, e);
+}
+
+static int check_addresses(const struct epoch *ep, const struct epoch_parts *parts,
+                           const Moesaic__Control__V1__Connect *connect, struct err_text *e) {
+    uint32_t n_peers = parts->layout->n_ranks + 1;
+    if (connect->n_addresses != n_peers)
+        return err_set(e, ERR_PEER_PROTOCOL, "connect has %zu addresses, not %u",
+                       connect->n_addresses, n_peers);
+    const ProtobufCBinaryData *own = &connect->addresses[parts->rank];
+    if (own->len != ep->address_bytes || memcmp(own->data, ep->address, own->len) != 0)
+        return err_set(e, ERR_PEER_PROTOCOL,
+                       "connect.addresses[%u] is not the one that this rank sent", parts->rank);
+    return 0;
+}
+
+static int connect_fabric(const struct epoch *ep, const struct epoch_parts *parts,
+                          const Moesaic__Control__V1__Connect *connect, struct err_text *e) {
+    const uint8_t **addresses = mem_array(connect->n_addresses, sizeof *addresses);
+    size_t *bytes = mem_array(connect->n_addresses, sizeof *bytes);
+    int rc = addresses == NULL || bytes == NULL
+                 ? err_set(e, ERR_FATAL_NOMEM, "no memory for the peers' addresses")
+                 : 0;
+    for (size_t i = 0; rc == 0 && i < connect->n_addresses; i++) {
+        addresses[i] = connect->addresses[i].data;
+        bytes[i] = connect->addresses[i].len;
+    }
+    struct fabric_group group = {.epoch = ep->number,
+                                 .nonce = ep->nonce,
+                                 .self = parts->rank,
+                                 .n_peers = (uint32_t)connect->n_addresses,
+                                 .addresses = addresses,
+                                 .address_bytes = bytes};
+    if (rc == 0) rc = fabric_connect(parts->fabric, &group, e);
+    mem_free(addresses);
+    mem_free(bytes);
+    return rc;
+}
+
+static int create_model(struct epoch *ep, const struct epoch_parts *parts, struct err_text *e) {
+    struct model_config config = {
+        .env = parts->env,
+        .weights = parts->weights,
+        .layout = parts->layout,
+        .ops = parts->ops,
+        .pool = parts->pool,
+        .fabric = parts->fabric,
+        .rank = parts->rank,
+        .n_slots = parts->n_slots,
+        .rows_max = parts->rows_max,
+        .max_model_len = parts->max_model_len,
+        .kv_blocks = ep->kv_blocks,
+        .kv_dtype = parts->kv_dtype,
+        .digest = parts->digest,
+        .exchange_timeout_ns = EXCHANGE_TIMEOUT_NS,
+    };
+    return model_create(&ep->model, &config, e);
+}
+
+int epoch_connect(struct epoch *ep, const struct epoch_parts *parts,
+                  const Moesaic__Control__V1__Connect *connect, struct err_text *e) {
+    int rc = check_addresses(ep, parts, connect, e);
+    if (rc == 0) rc = connect_fabric(ep, parts, connect, e);
+    if (rc == 0) rc = create_model(ep, parts, e);
+    if (rc != 0) return rc;
+    struct step_config config = {
+        .env = parts->env,
+        .fabric = parts->fabric,
+        .model = ep->model,
+        .epoch = ep->number,
+        .rank = parts->rank,
+        .n_ranks = parts->layout->n_ranks,
+        .n_slots = parts->n_slots,
+        .rows_max = parts->rows_max,
+        .kv_blocks = ep->kv_blocks,
+        .send_timeout_ns = SEND_TIMEOUT_NS,
+    };
+    return step_create(&ep->step, &config, e);
+}
+
+void epoch_end(struct epoch *ep, struct fabric *fabric) {
+    fabric_end(fabric); // first: until then it may read the step's buffer and the model's rows
+    step_destroy(ep->step);
+    model_destroy(ep->model);
+    *ep = (struct epoch){0};
+}

@@ -1,0 +1,482 @@
+// worker.c: see worker.h. The worker's states and what moves it from one to the next; link says the
+// words, loader, epoch and step do the work.
+//
+// All waiting of the engine thread is in worker_run: for plans while an epoch runs, else for the
+// waker.
+#include "worker/worker.h"
+
+#include <inttypes.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "worker/cores.h"
+#include "worker/epoch.h"
+#include "worker/link.h"
+#include "worker/loader.h"
+#include "worker/pool.h"
+#include "worker/pulse.h"
+
+#define DOWN(kind_name) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind_name
+#define PROGRESS_NS (200 * NS_PER_MS)
+#define LANES_BYTES 4096
+
+enum worker_state {
+    WORKER_AWAY,    // no stream to the leader
+    WORKER_JOINING, // said hello
+    WORKER_LOADING,
+    WORKER_LOADED,  // waits for a form
+    WORKER_FORMING, // sent its address, waits for the others'
+    WORKER_RUNNING, // runs plans
+    WORKER_BROKEN,  // can run no further plan of this epoch; waits for the leader to close it
+};
+
+// What a Welcome fixed.
+struct terms {
+    uint32_t rank, n_ranks, n_slots, rows_max, max_model_len;
+    enum dtype kv_dtype;
+    uint64_t kv_bytes;
+    uint32_t kv_percent;
+    bool digest;
+};
+
+struct worker {
+    struct worker_config config;
+    struct channel *channel; // not owned
+    const struct kernel_ops *ops;
+    struct core_set cores; // before any pinning
+    struct pool *pool;     // owned; made for the share of pool_index among pool_count
+    uint32_t pool_index, pool_count;
+    struct loader loader;
+    struct epoch epoch;
+    _Atomic uint64_t open_epoch; // epoch.number, for worker_peek
+    struct pulse pulse;
+    enum worker_state state;
+    struct terms terms;
+    uint64_t instance, memory_bytes;
+    char name[128], host[384];
+    int64_t beat_due_ns, progress_due_ns;
+    uint64_t progress_sent;
+    bool told_to_leave;
+};
+
+int worker_create(struct worker **out, const struct worker_config *config, struct err_text *e) {
+    const struct kernel_ops *ops = kernel_ops_select(config->kernels);
+    if (ops == NULL)
+        return err_set(e, ERR_FATAL_CONFIG, "kernels %.32s do not run here; this CPU runs %s",
+                       config->kernels, kernel_ops_available());
+    struct worker *w = mem_zalloc(sizeof *w);
+    if (w == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the worker");
+    if (pulse_init(&w->pulse, config->env) != 0) {
+        mem_free(w);
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for the worker's lock");
+    }
+    w->config = *config;
+    w->ops = ops;
+    cores_read(&w->cores);
+    w->memory_bytes = config->memory_bytes != 0 ? config->memory_bytes : cores_memory_bytes();
+    env_random(config->env, &w->instance, sizeof w->instance);
+    link_host_name(w->host, sizeof w->host);
+    if (config->name != NULL)
+        snprintf(w->name, sizeof w->name, "%s", config->name);
+    else
+        snprintf(w->name, sizeof w->name, "%.100s:%d", w->host, (int)getpid());
+    loader_init(&w->loader, config->waker, config->source, !config->single_thread);
+    w->loader.pin = config->pin;
+    cores_share(&w->loader.share, &w->cores, 0, 1, config->single_thread ? 1 : config->n_threads);
+    *out = w;
+    return 0;
+}
+
+void worker_destroy(struct worker *w) {
+    if (w == NULL) return;
+    epoch_end(&w->epoch, w->config.fabric);
+    loader_finish(&w->loader);
+    pool_destroy(w->pool);
+    pulse_finish(&w->pulse);
+    mem_free(w);
+}
+
+void worker_attach(struct worker *w, struct channel *channel) {
+    w->channel = channel;
+}
+
+void worker_heartbeat(struct worker *w) {
+    pulse_send(&w->pulse, w->channel);
+}
+
+void worker_peek(void *context, const uint8_t *data, size_t bytes) {
+    struct worker *w = context;
+    uint64_t epoch;
+    if (link_peek_close(data, bytes, &epoch) && epoch == atomic_load(&w->open_epoch))
+        fabric_interrupt(w->config.fabric);
+}
+
+// --- epochs
+
+static void end_epoch(struct worker *w) {
+    pulse_set_model(&w->pulse, NULL, 0, 0);
+    epoch_end(&w->epoch, w->config.fabric);
+    atomic_store(&w->open_epoch, 0);
+}
+
+// The epoch is over for this rank: says so and waits for the next one.
+static void break_epoch(struct worker *w, const char *reason) {
+    uint64_t number = w->epoch.number;
+    log_warn("worker", "epoch %" PRIu64 " closed rank %u reason %s", number, w->terms.rank, reason);
+    end_epoch(w);
+    w->state = WORKER_LOADED;
+    link_send_epoch_closed(w->channel, number, reason);
+}
+
+static int ensure_pool(struct worker *w, struct err_text *e) {
+    const struct worker_config *c = &w->config;
+    struct core_share share;
+    if (w->pool != NULL && w->pool_index == w->epoch.host_index &&
+        w->pool_count == w->epoch.n_on_host)
+        return 0;
+    pool_destroy(w->pool);
+    w->pool = NULL;
+    cores_share(&share, &w->cores, w->epoch.host_index, w->epoch.n_on_host,
+                c->single_thread ? 1 : c->n_threads);
+    bool pinned = c->pin && share.exclusive;
+    if (c->pin) cores_bind(&w->cores); // an earlier pool pinned this thread
+    int rc = pool_create(&w->pool, share.n_threads, pinned ? share.cpus : NULL, pinned, e);
+    if (rc != 0) return rc;
+    w->pool_index = w->epoch.host_index;
+    w->pool_count = w->epoch.n_on_host;
+    log_info("worker", "threads %u of %u cores %s", share.n_threads, w->cores.n,
+             pinned            ? "pinned"
+             : share.exclusive ? "not pinned"
+                               : "shared with other workers");
+    return 0;
+}
+
+static int on_form(struct worker *w, const Moesaic__Control__V1__Form *m, struct err_text *e) {
+    if (w->state < WORKER_LOADED)
+        return err_set(e, ERR_PEER_PROTOCOL, "a form before the weights are loaded");
+    if (m->epoch <= w->epoch.number) return 0;   // an older one
+    if (w->state != WORKER_LOADED) end_epoch(w); // a new one closes the one before
+    w->state = WORKER_LOADED;
+    atomic_store(&w->open_epoch, m->epoch);
+    int rc = epoch_form(&w->epoch, w->config.fabric, m, e);
+    if (rc == 0) rc = ensure_pool(w, e);
+    if (rc != 0) return rc;
+    w->state = WORKER_FORMING;
+    link_send_formed(w->channel, m->epoch, w->epoch.address, w->epoch.address_bytes);
+    return 0;
+}
+
+static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
+                      struct err_text *e) {
+    char lanes[LANES_BYTES];
+    if (m->epoch != w->epoch.number || w->state != WORKER_FORMING)
+        return 0; // of an epoch that broke meanwhile
+    struct epoch_parts parts = {
+        .env = w->config.env,
+        .fabric = w->config.fabric,
+        .weights = w->loader.weights,
+        .layout = &w->loader.layout,
+        .ops = w->ops,
+        .pool = w->pool,
+        .rank = w->terms.rank,
+        .n_slots = w->terms.n_slots,
+        .rows_max = w->terms.rows_max,
+        .max_model_len = w->terms.max_model_len,
+        .kv_dtype = w->terms.kv_dtype,
+        .digest = w->terms.digest,
+    };
+    int rc = epoch_connect(&w->epoch, &parts, m, e);
+    if (rc != 0) return rc;
+    pulse_set_model(&w->pulse, w->epoch.model, w->epoch.number,
+                    w->loader.weights->n_local_experts * w->loader.weights->spec->n_layers);
+    fabric_describe(w->config.fabric, lanes, sizeof lanes);
+    w->state = WORKER_RUNNING;
+    log_info("worker", "READY rank %u of %u epoch %" PRIu64 " kv_blocks %u lanes %s", w->terms.rank,
+             w->terms.n_ranks, w->epoch.number, w->epoch.kv_blocks, lanes);
+    link_send_ready(w->channel, w->epoch.number, lanes);
+    return 0;
+}
+
+static void on_close_epoch(struct worker *w, const Moesaic__Control__V1__CloseEpoch *m) {
+    if (w->state >= WORKER_FORMING && m->epoch == w->epoch.number) {
+        break_epoch(w, m->reason);
+    } else if (w->state == WORKER_LOADED) {
+        // It broke here first. worker_peek may have interrupted the fabric since: clear that.
+        fabric_end(w->config.fabric);
+        link_send_epoch_closed(w->channel, m->epoch, "closed before");
+    }
+}
+
+// --- joining
+
+static void say_hello(struct worker *w) {
+    Moesaic__Control__V1__Hello hello = MOESAIC__CONTROL__V1__HELLO__INIT;
+    char *classes[] = {(char *)"base"};
+    hello.protocol = CONTROL_PROTOCOL;
+    hello.build_id = (char *)w->config.build_id;
+    hello.host = w->host;
+    hello.pid = (uint32_t)getpid();
+    hello.n_arithmetic_classes = 1;
+    hello.arithmetic_classes = classes;
+    hello.kernels = (char *)w->ops->name;
+    hello.n_cores = w->cores.n;
+    hello.memory_bytes = w->memory_bytes;
+    hello.instance = w->instance;
+    hello.name = w->name;
+    hello.has_weights = w->loader.weights != NULL;
+    if (hello.has_weights) {
+        hello.held_rank = w->loader.request.rank;
+        hello.held_n_ranks = w->loader.request.n_ranks;
+        hello.held_model_digest = w->loader.request.model_digest;
+    }
+    hello.wanted_rank = w->config.wanted_rank;
+    w->state = WORKER_JOINING;
+    link_send_hello(w->channel, &hello);
+}
+
+// Pages that this rank could hold if it were alone on its machine, as proto/control.proto wants it.
+static uint32_t count_kv_blocks(const struct worker *w) {
+    const struct terms *t = &w->terms;
+    uint64_t bytes = t->kv_bytes;
+    if (bytes == 0) {
+        uint64_t held = w->loader.weights->bytes;
+        uint64_t left = held < w->memory_bytes ? w->memory_bytes - held : 0;
+        bytes = w->memory_bytes / 100 * t->kv_percent;
+        if (bytes > left) bytes = left;
+    }
+    return model_kv_blocks_fit(w->loader.weights->spec, t->kv_dtype, bytes);
+}
+
+static int say_loaded(struct worker *w, struct err_text *e) {
+    const struct weights *weights = w->loader.weights;
+    Moesaic__Control__V1__Loaded loaded = MOESAIC__CONTROL__V1__LOADED__INIT;
+    if (w->terms.max_model_len > weights->spec->max_position)
+        return err_set(e, ERR_PEER_PROTOCOL, "welcome.max_model_len %u is above the model's %u",
+                       w->terms.max_model_len, weights->spec->max_position);
+    loaded.kv_blocks = count_kv_blocks(w);
+    if (loaded.kv_blocks == 0)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64
+                       " bytes, KV %" PRIu64 " bytes or %u per cent",
+                       w->memory_bytes, weights->bytes, w->terms.kv_bytes, w->terms.kv_percent);
+    loaded.model_digest = w->loader.request.model_digest;
+    loaded.shared_digest = weights->shared_digest;
+    loaded.experts_digest = weights->experts_digest;
+    loaded.weight_bytes = weights->bytes;
+    w->state = WORKER_LOADED;
+    log_info("worker", "loaded rank %u bytes %" PRIu64 " experts %u kv_blocks %u", w->terms.rank,
+             weights->bytes, weights->n_local_experts, loaded.kv_blocks);
+    link_send_loaded(w->channel, &loaded);
+    return 0;
+}
+
+static void take_terms(struct terms *t, const Moesaic__Control__V1__Welcome *m) {
+    struct link_dtype kv = {0};
+    check(link_dtype_parse(m->kv_cache_dtype, &kv)); // link_decode checked it
+    *t = (struct terms){.rank = m->rank,
+                        .n_ranks = m->n_ranks,
+                        .n_slots = m->max_num_seqs,
+                        .rows_max = m->max_num_batched_tokens,
+                        .max_model_len = m->max_model_len,
+                        .kv_dtype = kv.dtype,
+                        .kv_bytes = m->kv_cache_bytes,
+                        .kv_percent = m->kv_cache_percent,
+                        .digest = m->digest};
+}
+
+static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
+                      struct err_text *e) {
+    struct loader_request request = {
+        .model_digest = m->model_digest, .rank = m->rank, .n_ranks = m->n_ranks};
+    if (w->state != WORKER_JOINING)
+        return err_set(e, ERR_PEER_PROTOCOL, "a second welcome on one stream");
+    take_terms(&w->terms, m);
+    atomic_store(&w->pulse.joined, true); // heartbeats from now on, so that a long load is no death
+    check(link_dtype_parse(m->dtype, &request.dtype));
+    snprintf(request.folder, sizeof request.folder, "%s",
+             w->config.model != NULL ? w->config.model : m->model);
+    bool held = loader_holds(&w->loader, &request);
+    log_info("worker", "joined rank %u of %u model %s %s", m->rank, m->n_ranks, request.folder,
+             held ? "held" : "loading");
+    if (held) return say_loaded(w, e);
+    w->state = WORKER_LOADING;
+    w->progress_sent = 0;
+    w->progress_due_ns = env_now_ns(w->config.env) + PROGRESS_NS;
+    return loader_start(&w->loader, &request, e);
+}
+
+static void say_progress(struct worker *w) {
+    uint64_t done = atomic_load(&w->loader.progress.bytes_done);
+    if (done == w->progress_sent) return;
+    link_send_progress(w->channel, done, atomic_load(&w->loader.progress.bytes_total));
+    w->progress_sent = done;
+}
+
+static int watch_load(struct worker *w, struct err_text *e) {
+    int rc = loader_poll(&w->loader, e);
+    int64_t now_ns = env_now_ns(w->config.env);
+    if (rc != ERR_AGAIN) {
+        say_progress(w);
+        return rc != 0 ? rc : say_loaded(w, e);
+    }
+    if (now_ns >= w->progress_due_ns) {
+        say_progress(w);
+        w->progress_due_ns = now_ns + PROGRESS_NS;
+    }
+    return 0;
+}
+
+// --- the stream
+
+static void on_closed(struct worker *w, const char *reason) {
+    if (w->state == WORKER_AWAY) return;
+    log_warn("worker", "lost the leader, keeps %s reason %s",
+             w->loader.weights != NULL ? "its weights" : "trying", reason);
+    atomic_store(&w->pulse.joined, false);
+    loader_cancel(&w->loader);
+    end_epoch(w);
+    w->state = WORKER_AWAY;
+}
+
+static int on_message(struct worker *w, const struct channel_event *ev, struct err_text *e) {
+    Moesaic__Control__V1__JoinDown *m = NULL;
+    if (w->state == WORKER_AWAY) return 0; // of a stream that was given up
+    int rc = link_decode(&m, ev->data, ev->bytes, e);
+    if (rc != 0) return rc;
+    switch (m->kind_case) {
+    case DOWN(WELCOME): rc = on_welcome(w, m->welcome, e); break;
+    case DOWN(FORM): rc = on_form(w, m->form, e); break;
+    case DOWN(CONNECT): rc = on_connect(w, m->connect, e); break;
+    case DOWN(CLOSE_EPOCH): on_close_epoch(w, m->close_epoch); break;
+    default: // LEAVE: link_decode refused all others
+        log_info("worker", "told to leave reason %s", m->leave->reason);
+        w->told_to_leave = true;
+    }
+    link_message_finish(m);
+    return rc;
+}
+
+static int on_event(struct worker *w, const struct channel_event *ev, struct err_text *e) {
+    switch (ev->kind) {
+    case CHANNEL_OPENED:
+        say_hello(w);
+        return 0;
+    case CHANNEL_CLOSED: on_closed(w, ev->text); return 0;
+    default: return on_message(w, ev, e);
+    }
+}
+
+// Decides what an error breaks: the epoch, the stream, or (returned) the worker.
+static int absorb(struct worker *w, int rc, const struct err_text *e) {
+    if (rc == 0 || rc == ERR_FATAL_STOPPED) return 0; // worker_run sees the stop by itself
+    if (rc <= ERR_FATAL_NOMEM) {
+        log_error("worker", "fails reason %s", e->text);
+        link_send_failed(w->channel, e->text);
+        return rc;
+    }
+    if (rc == ERR_PEER_PROTOCOL || rc == ERR_PEER_REFUSED) {
+        log_error("worker", "refuses the leader reason %s", e->text);
+        link_send_failed(w->channel, e->text);
+        channel_drop(w->channel, LINK_LEADER, true, e->text);
+        on_closed(w, e->text);
+        return 0;
+    }
+    if (w->epoch.number != 0) break_epoch(w, e->text[0] != '\0' ? e->text : err_name(rc));
+    return 0;
+}
+
+static int drain_channel(struct worker *w) {
+    struct channel_event ev;
+    int rc = 0;
+    while (rc == 0 && !w->told_to_leave && channel_next(w->channel, &ev) == 0) {
+        struct err_text e = {0};
+        rc = absorb(w, on_event(w, &ev, &e), &e);
+        channel_event_finish(&ev);
+    }
+    return rc;
+}
+
+// --- the loop
+
+static int serve(struct worker *w, struct fabric_msg *message) {
+    struct err_text e = {0};
+    pulse_step_begin(&w->pulse);
+    int rc = step_serve(w->epoch.step, message, &e);
+    pulse_step_end(&w->pulse, w->config.fabric, rc == 0);
+    if (rc == ERR_PEER_PROTOCOL) { // the leader was told; it closes the epoch
+        log_error("worker", "cannot run the plan rank %u reason %s", w->terms.rank, e.text);
+        w->state = WORKER_BROKEN;
+        return 0;
+    }
+    if (rc == ERR_PEER_EPOCH) {
+        w->state = WORKER_BROKEN; // the CloseEpoch that interrupted the step is in the inbox, or
+                                  // about to be
+        return 0;
+    }
+    return absorb(w, rc, &e);
+}
+
+static int await_plan(struct worker *w, int64_t deadline_ns) {
+    struct fabric_msg message;
+    struct err_text e = {0};
+    struct fabric_want want = {
+        .peer = w->terms.n_ranks, .kind = FABRIC_PLAN, .step = FABRIC_ANY_STEP, .wait_wakes = true};
+    int rc = fabric_recv(w->config.fabric, &want, deadline_ns, &message);
+    if (rc == 0) return serve(w, &message);
+    if (rc == ERR_AGAIN || rc == ERR_PEER_TIMEOUT) return 0;
+    if (rc == ERR_PEER_EPOCH) {
+        w->state = WORKER_BROKEN;
+        return 0;
+    }
+    return absorb(w, rc, &e);
+}
+
+static int64_t next_deadline(const struct worker *w) {
+    int64_t deadline_ns = NO_DEADLINE;
+    if (w->config.single_thread && w->state != WORKER_AWAY) deadline_ns = w->beat_due_ns;
+    if (w->state == WORKER_LOADING && w->progress_due_ns < deadline_ns)
+        deadline_ns = w->progress_due_ns;
+    return deadline_ns;
+}
+
+static void beat_if_due(struct worker *w) {
+    int64_t now_ns = env_now_ns(w->config.env);
+    if (!w->config.single_thread || now_ns < w->beat_due_ns) return;
+    worker_heartbeat(w);
+    w->beat_due_ns = now_ns + w->config.heartbeat_ns;
+}
+
+static int turn(struct worker *w) {
+    struct err_text e = {0};
+    int rc = drain_channel(w);
+    if (rc != 0 || w->told_to_leave) return rc;
+    if (w->state == WORKER_LOADING) rc = absorb(w, watch_load(w, &e), &e);
+    if (rc != 0) return rc;
+    beat_if_due(w);
+    if (w->state == WORKER_RUNNING) return await_plan(w, next_deadline(w));
+    waker_wait(w->config.waker, next_deadline(w));
+    return 0;
+}
+
+int worker_run(struct worker *w) {
+    int rc = 0;
+    check(w->channel != NULL);
+    kernel_thread_init();
+    log_info("worker", "started name %s kernels %s cores %u usable %u memory %" PRIu64, w->name,
+             w->ops->name, w->cores.n, w->cores.usable, w->memory_bytes);
+    while (rc == 0 && !w->told_to_leave && !env_stopped(w->config.env))
+        rc = turn(w);
+    if (rc == 0 && w->state != WORKER_AWAY)
+        link_send_leaving(w->channel, w->told_to_leave ? "told to" : "stopped");
+    channel_drop(w->channel, LINK_LEADER, false, "the worker leaves");
+    atomic_store(&w->pulse.joined, false);
+    loader_cancel(&w->loader);
+    end_epoch(w);
+    log_info("worker", "ended name %s code %s", w->name, rc == 0 ? "0" : err_name(rc));
+    return rc;
+}
