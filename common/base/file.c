@@ -21,7 +21,7 @@ bool file_exists(const char *folder, const char *name) {
     return path_join(path, folder, name) && access(path, F_OK) == 0;
 }
 
-int file_open(int *fd, uint64_t *bytes, const char *folder, const char *name, struct err_text *e) {
+int file_open(struct file *out, const char *folder, const char *name, struct err_text *e) {
     char path[PATH_BYTES_MAX];
     if (!path_join(path, folder, name))
         return err_set(e, ERR_FATAL_IO, "the path of %.128s is longer than %d bytes", name,
@@ -35,23 +35,21 @@ int file_open(int *fd, uint64_t *bytes, const char *folder, const char *name, st
         close(opened);
         return err_set(e, ERR_FATAL_IO, "%.400s is not a regular file", path);
     }
-    *fd = opened;
-    *bytes = (uint64_t)st.st_size;
+    *out = (struct file){.fd = opened, .bytes = (uint64_t)st.st_size, .name = name};
     return 0;
 }
 
-int file_read_at(int fd, void *buf, size_t n, uint64_t offset, const char *name,
-                 struct err_text *e) {
+int file_read_at(const struct file *f, uint64_t offset, void *buf, size_t n, struct err_text *e) {
     size_t done = 0;
     while (done < n) {
-        ssize_t got = pread(fd, (char *)buf + done, n - done, (off_t)(offset + done));
+        ssize_t got = pread(f->fd, (char *)buf + done, n - done, (off_t)(offset + done));
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            return err_set(e, ERR_FATAL_IO, "cannot read %.256s: %s", name, strerror(errno));
+            return err_set(e, ERR_FATAL_IO, "cannot read %.256s: %s", f->name, strerror(errno));
         if (got == 0)
             return err_set(e, ERR_FATAL_IO,
                            "%.256s ends at byte %llu, before byte %llu: the file was cut short",
-                           name, (unsigned long long)(offset + done),
+                           f->name, (unsigned long long)(offset + done),
                            (unsigned long long)(offset + n));
         done += (size_t)got;
     }
@@ -60,30 +58,29 @@ int file_read_at(int fd, void *buf, size_t n, uint64_t offset, const char *name,
 
 int file_read(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
               struct err_text *e) {
-    int fd;
-    uint64_t bytes;
-    int rc = file_open(&fd, &bytes, folder, name, e);
+    struct file f;
+    int rc = file_open(&f, folder, name, e);
     if (rc != 0) return rc;
     char *data = NULL;
-    if (bytes > bytes_max) {
+    if (f.bytes > bytes_max) {
         rc =
             err_set(e, ERR_FATAL_MODEL, "%.256s has %llu bytes, more than the %zu that are allowed",
-                    name, (unsigned long long)bytes, bytes_max);
+                    name, (unsigned long long)f.bytes, bytes_max);
         goto out;
     }
-    data = mem_alloc((size_t)bytes + 1);
+    data = mem_alloc((size_t)f.bytes + 1);
     if (data == NULL) {
         rc = err_set(e, ERR_FATAL_NOMEM, "no memory for %.256s", name);
         goto out;
     }
-    rc = file_read_at(fd, data, (size_t)bytes, 0, name, e);
+    rc = file_read_at(&f, 0, data, (size_t)f.bytes, e);
 out:
-    close(fd);
+    close(f.fd);
     if (rc != 0) {
         mem_free(data);
         return rc;
     }
-    data[bytes] = '\0';
-    *out = (struct file_bytes){.data = data, .bytes = (size_t)bytes};
+    data[f.bytes] = '\0';
+    *out = (struct file_bytes){.data = data, .bytes = (size_t)f.bytes};
     return 0;
 }

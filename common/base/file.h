@@ -13,14 +13,18 @@
 
 bool file_exists(const char *folder, const char *name);
 
-// Opens folder/name for reading; *bytes is its size now. Anything but a regular file is refused, so
-// a pipe cannot block us.
-int file_open(int *fd, uint64_t *bytes, const char *folder, const char *name, struct err_text *e);
+struct file {
+    int fd;
+    uint64_t bytes;   // when it was opened
+    const char *name; // for messages; not owned
+};
 
-// Reads exactly n bytes at offset. A file that became shorter since it was opened is ERR_FATAL_IO;
-// name is for the text.
-int file_read_at(int fd, void *buf, size_t n, uint64_t offset, const char *name,
-                 struct err_text *e);
+// Opens folder/name for reading; close(out->fd) ends it. Anything but a regular file is refused, so
+// a pipe cannot block us.
+int file_open(struct file *out, const char *folder, const char *name, struct err_text *e);
+
+// Reads exactly n bytes at offset. A file that became shorter since it was opened is ERR_FATAL_IO.
+int file_read_at(const struct file *f, uint64_t offset, void *buf, size_t n, struct err_text *e);
 
 struct file_bytes {
     char *data; // mem_alloc'd, with a NUL behind the last byte

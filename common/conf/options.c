@@ -70,6 +70,14 @@ const char *option_nearest(const struct option_table *table, const char *name) {
     return nearest;
 }
 
+// Whether another program of the house knows the name.
+static bool is_elsewhere(const struct option_table *table, const char *name) {
+    for (const struct option_table *t = table->other; t != NULL && t != table; t = t->other) {
+        if (option_find(t, name) != NULL) return true;
+    }
+    return false;
+}
+
 static int unknown(const struct parse *p, const char *where, const char *name, struct err_text *e) {
     const char *nearest = option_nearest(p->table, name);
     if (nearest == NULL)
@@ -187,7 +195,7 @@ static int parse_variable(struct parse *p, const char *entry, struct err_text *e
     if (o != NULL)
         return set_from(p, o, SOURCE_ENVIRONMENT,
                         &(struct option_text){equals + 1, where, p->arena}, e);
-    if (p->table->other != NULL && option_find(p->table->other, name) != NULL) return 0;
+    if (is_elsewhere(p->table, name)) return 0;
     return unknown(p, where, name, e);
 }
 
@@ -210,7 +218,7 @@ static int set_yaml(void *context, const char *key, const char *value, unsigned 
     const struct option *o = option_find(p->table, key);
     if (o != NULL)
         return set_from(p, o, SOURCE_YAML, &(struct option_text){value, where, p->arena}, e);
-    if (p->table->other != NULL && option_find(p->table->other, key) != NULL) return 0;
+    if (is_elsewhere(p->table, key)) return 0;
     return unknown(p, where, key, e);
 }
 

@@ -25,6 +25,7 @@ enum option_type {
     OPTION_BYTES,   // uint64_t; "512MiB", "2G", plain bytes
     OPTION_SHARE,   // struct memory_share; bytes as above, or "20%"
     OPTION_SECONDS, // int64_t nanoseconds; "2.5"
+    OPTION_FLOAT,   // float
 };
 
 struct memory_share {
@@ -49,7 +50,8 @@ struct option_table {
     const char *summary;
     const struct option *options;
     size_t n_options;
-    const struct option_table *other; // whose names may stand in a shared environment or file
+    const struct option_table
+        *other; // the next program's, a ring: their names may stand in a shared environment or file
 };
 
 struct option_input {
@@ -87,7 +89,7 @@ int options_parse_yaml(const char *text, size_t bytes, const char *name,
 
 struct leader_options {
     const char *model, *served_model_name, *host, *api_key_file;
-    uint16_t port, control_port;
+    uint16_t port, grpc_port, control_port;
     const char *control_host, *control_token_file;
     const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *interface, *transports;
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
@@ -109,6 +111,12 @@ struct worker_options {
     uint64_t memory;
 };
 
-extern const struct option_table leader_option_table, worker_option_table;
+struct ctl_options {
+    const char *url, *api_key_file, *model, *concurrency;
+    float temperature;
+    uint32_t max_tokens, requests, seed;
+};
+
+extern const struct option_table leader_option_table, worker_option_table, ctl_option_table;
 
 #endif

@@ -1,9 +1,10 @@
-// options_tables.c: every option of moe-leader and moe-worker. Names are vLLM's where the meaning
-// is the same.
+// options_tables.c: every option of moe-leader, moe-worker and moectl. Names are vLLM's where the
+// meaning is the same.
 #include "common/base/limits.h"
 #include "common/conf/options.h"
 
 #define LEADER(field) .offset = offsetof(struct leader_options, field)
+#define CTL(field) .offset = offsetof(struct ctl_options, field)
 #define WORKER(field) .offset = offsetof(struct worker_options, field)
 
 // Options that both programs have.
@@ -42,6 +43,8 @@ static const struct option leader_options[] = {
      .help = "Address on which workers join (gRPC). Beyond loopback a control token is required."},
     {"control-port", OPTION_PORT, LEADER(control_port), .fallback = "8500", .argument = "PORT",
      .help = "Port on which workers join; 0 picks a free one."},
+    {"grpc-port", OPTION_PORT, LEADER(grpc_port), .fallback = "8001", .argument = "PORT",
+     .help = "Port of the gRPC inference service, on --host; 0 picks a free one."},
     {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
      .help = "Number of workers; each has its own KV cache and requests. 0: one less than "
@@ -113,6 +116,24 @@ static const struct option worker_options[] = {
     COMMON_OPTIONS(WORKER),
 };
 
+static const struct option ctl_options[] = {
+    {"url", OPTION_STRING, CTL(url), .fallback = "http://127.0.0.1:8000", .argument = "URL",
+     .help = "Where the leader serves its API."},
+    {"api-key-file", OPTION_STRING, CTL(api_key_file), .argument = "FILE",
+     .help = "File whose first line is the bearer token to send."},
+    {"model", OPTION_STRING, CTL(model), .argument = "NAME",
+     .help = "Served model name; default: the first that the leader lists."},
+    {"temperature", OPTION_FLOAT, CTL(temperature), .fallback = "0", .argument = "T", .max = 2,
+     .help = "Sampling temperature; 0 is greedy."},
+    {"seed", OPTION_UINT, CTL(seed), .fallback = "0", .argument = "N", .help = "Seed of sampling."},
+    {"max-tokens", OPTION_UINT, CTL(max_tokens), .fallback = "128", .argument = "N", .min = 1,
+     .max = POSITIONS_MAX, .help = "Longest answer."},
+    {"concurrency", OPTION_STRING, CTL(concurrency), .fallback = "1,8,64", .argument = "N[,N...]",
+     .help = "bench: how many requests run at once, one row each."},
+    {"requests", OPTION_UINT, CTL(requests), .fallback = "0", .argument = "N", .max = 1000000,
+     .help = "bench: requests of each row; 0: 8, or four times the concurrency."},
+};
+
 const struct option_table leader_option_table = {
     "moe-leader",
     "Serves a mixture-of-experts model: the API, the schedule and the plan of a group of workers.",
@@ -120,4 +141,8 @@ const struct option_table leader_option_table = {
 
 const struct option_table worker_option_table = {
     "moe-worker", "Computes a slice of a mixture-of-experts model for a leader.", worker_options,
-    sizeof worker_options / sizeof worker_options[0], &leader_option_table};
+    sizeof worker_options / sizeof worker_options[0], &ctl_option_table};
+
+const struct option_table ctl_option_table = {
+    "moectl", "Talks to a leader: moectl chat PROMPT | bench | experts | ready.", ctl_options,
+    sizeof ctl_options / sizeof ctl_options[0], &leader_option_table};

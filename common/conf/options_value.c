@@ -109,6 +109,19 @@ static int set_seconds(const struct option *o, int64_t *field, const char *text,
     return 0;
 }
 
+static int set_float(const struct option *o, float *field, const char *text, const char *where,
+                     struct err_text *e) {
+    double value;
+    const char *rest;
+    if (!parse_number(text, &value, &rest) || *rest != '\0')
+        return bad_value(where, text, "a number", e);
+    if (value < o->min || value > o->max)
+        return err_set(e, ERR_FATAL_CONFIG, "%s: %s is not within %g to %g", where, text, o->min,
+                       o->max);
+    *field = (float)value;
+    return 0;
+}
+
 static int set_string(const char **field, const char *text, struct arena *arena,
                       struct err_text *e) {
     size_t bytes = strlen(text) + 1;
@@ -147,6 +160,7 @@ int option_set(const struct option *o, void *out, const struct option_text *valu
         return parse_bytes(text, field) ? 0 : bad_value(where, text, "a size (512MiB, 2G)", e);
     case OPTION_SHARE: return set_share(field, text, where, e);
     case OPTION_SECONDS: return set_seconds(o, field, text, where, e);
+    case OPTION_FLOAT: return set_float(o, field, text, where, e);
     }
     return err_set(e, ERR_FATAL_CONFIG, "%s: the option has no type", where);
 }

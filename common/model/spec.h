@@ -1,7 +1,8 @@
-// spec.h: one plain struct that describes any supported decoder. A family fills it; one forward pass reads it.
+// spec.h: one plain struct that describes any supported decoder. A family fills it; one forward
+// pass reads it.
 //
-// Every number was checked against limits.h and against the others before a spec leaves spec_load(), so readers
-// need no checks of their own.
+// Every number was checked against limits.h and against the others before a spec leaves
+// spec_load(), so readers need no checks of their own.
 #ifndef MOESAIC_COMMON_MODEL_SPEC_H
 #define MOESAIC_COMMON_MODEL_SPEC_H
 
@@ -33,31 +34,51 @@ struct model_spec {
     uint32_t sliding_window; // 0 = none; a query at p sees keys in (p - window, p]
     uint32_t rotary_dim;
     float rope_theta, norm_eps, attn_scale;
-    bool qk_norm;         // RMSNorm over head_dim on each query and key head
-    bool attn_bias;       // biases on q, k, v (and o when attn_out_bias)
+    bool qk_norm;   // RMSNorm over head_dim on each query and key head
+    bool attn_bias; // biases on q, k, v (and o when attn_out_bias)
     bool attn_out_bias;
     bool tied_embeddings; // the head is the embedding table
     uint32_t inner_dense; // FFN width of dense layers
     uint32_t inner_expert;
     struct router_spec router;
-    enum dtype dtype;            // of the checkpoint ("torch_dtype" / "dtype"; else of its embedding tensor)
-    uint8_t ffn[LAYERS_MAX];     // enum ffn_kind of each layer
-    uint32_t bos_id;             // UINT32_MAX = none
-    uint32_t n_stop_ids;         // eos ids of generation_config.json, else config.json
+    enum dtype dtype; // of the checkpoint ("torch_dtype" / "dtype"; else of its embedding tensor)
+    uint8_t ffn[LAYERS_MAX]; // enum ffn_kind of each layer
+    uint32_t bos_id;         // UINT32_MAX = none
+    uint32_t n_stop_ids;     // eos ids of generation_config.json, else config.json
     uint32_t stop_ids[STOP_IDS_MAX];
 };
 
 // What a tensor is for; a family names each in its checkpoint's words.
 enum tensor_kind {
-    TENSOR_EMBED, TENSOR_FINAL_NORM, TENSOR_HEAD,
-    TENSOR_ATTN_NORM, TENSOR_FFN_NORM,
-    TENSOR_Q, TENSOR_K, TENSOR_V, TENSOR_O,
-    TENSOR_Q_BIAS, TENSOR_K_BIAS, TENSOR_V_BIAS, TENSOR_O_BIAS,
-    TENSOR_Q_NORM, TENSOR_K_NORM,
+    TENSOR_EMBED,
+    TENSOR_FINAL_NORM,
+    TENSOR_HEAD,
+    TENSOR_ATTN_NORM,
+    TENSOR_FFN_NORM,
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_O,
+    TENSOR_Q_BIAS,
+    TENSOR_K_BIAS,
+    TENSOR_V_BIAS,
+    TENSOR_O_BIAS,
+    TENSOR_Q_NORM,
+    TENSOR_K_NORM,
     TENSOR_ROUTER,
-    TENSOR_GATE, TENSOR_UP, TENSOR_DOWN,                      // of a dense layer
-    TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP, TENSOR_EXPERT_DOWN, // of one expert
+    TENSOR_GATE,
+    TENSOR_UP,
+    TENSOR_DOWN, // of a dense layer
+    TENSOR_EXPERT_GATE,
+    TENSOR_EXPERT_UP,
+    TENSOR_EXPERT_DOWN, // of one expert
     TENSOR_KIND_COUNT
+};
+
+// Which tensor: layer and expert are read only where the kind has them.
+struct tensor_ref {
+    enum tensor_kind kind;
+    uint32_t layer, expert;
 };
 
 struct json_t;
@@ -66,29 +87,34 @@ struct json_t;
 struct family {
     const char *name;                 // model_type
     const char *const *architectures; // NULL-terminated
-    // Fills spec from config.json's object. Ranges are checked afterwards by spec_check(); unsupported settings are refused here by key name.
+    // Fills spec from config.json's object. Ranges are checked afterwards by spec_check();
+    // unsupported settings are refused here by key name.
     int (*read)(struct model_spec *spec, const struct json_t *config, struct err_text *e);
     // The tensor's name in the checkpoint, or false when this family has none of the kind.
-    bool (*tensor_name)(const struct model_spec *spec, enum tensor_kind kind, uint32_t layer, uint32_t expert,
-                        char *buf, uint32_t buf_bytes);
+    bool (*tensor_name)(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                        uint32_t buf_bytes);
 };
 
 const struct family *family_find(const char *architecture); // NULL when unknown
 // Names of all architectures, comma-separated, for messages.
 const char *family_names(void);
 
-// Parses the bytes of config.json and, if not NULL, of generation_config.json.
-int spec_parse(struct model_spec *out, const char *config, size_t config_bytes, const char *generation,
-               size_t generation_bytes, struct err_text *e);
+// The bytes of config.json and, if generation is not NULL, of generation_config.json.
+struct spec_source {
+    const char *config, *generation;
+    size_t config_bytes, generation_bytes;
+};
+int spec_parse(struct model_spec *out, const struct spec_source *source, struct err_text *e);
 // Reads both files of a Hugging Face folder.
 int spec_load(struct model_spec *out, const char *folder, struct err_text *e);
 // Refuses sizes that do not fit each other, by name.
 int spec_check(const struct model_spec *spec, struct err_text *e);
 
-// S of a row-parallel product (docs/arithmetic.md): the largest power of two <= 8 that divides units.
+// S of a row-parallel product (docs/arithmetic.md): the largest power of two <= 8 that divides
+// units.
 uint32_t spec_segments(uint32_t units);
-uint32_t spec_attn_segments(const struct model_spec *spec);                // units = heads
-uint32_t spec_inner_segments(uint32_t inner);                              // units = inner / 16, 1 when 16 does not divide it
+uint32_t spec_attn_segments(const struct model_spec *spec); // units = heads
+uint32_t spec_inner_segments(uint32_t inner); // units = inner / 16, 1 when 16 does not divide it
 
 // Bytes of one token's KV over all layers.
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype);

@@ -1,0 +1,34 @@
+# Everything a person types. Each target installs what it needs on Debian 12 first.
+.PHONY: build demo serve test bench fuzz format clean
+
+build:
+	@deploy/install-deps.sh build
+	@cmake --preset release >build.log 2>&1 || { cat build.log; exit 1; }
+	@rm -f build.log
+	@cmake --build --preset release
+
+# Starts a leader and two workers with the embedded model, asks questions, prints answers and a table, and stops them.
+demo: build
+	@deploy/demo.sh
+
+# The same, and keeps serving until Ctrl-C.
+serve: build
+	@deploy/demo.sh --serve
+
+test:
+	@deploy/install-deps.sh
+	@python3 tests/run.py
+
+bench: build
+	@tests/bench/run.sh
+
+# Runs each fuzzer for MINUTES (default 10) and keeps what it finds under build/fuzz.
+fuzz:
+	@deploy/install-deps.sh
+	@python3 tests/run.py --fuzz $(or $(MINUTES),10)
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	rm -rf build

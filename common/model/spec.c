@@ -1,0 +1,217 @@
+// spec.c: config.json and generation_config.json to struct model_spec, and the checks that every
+// reader of a spec relies on.
+//
+// A family (families/) reads the keys of its architecture; what follows here is the same for all.
+#include "common/model/spec.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/file.h"
+#include "common/base/mem.h"
+#include "common/model/config.h"
+#include "common/model/families/families.h"
+#include "common/model/safetensors.h"
+
+static const struct family *const families[] = {&family_qwen3_moe, &family_mixtral};
+#define N_FAMILIES (sizeof families / sizeof *families)
+
+const struct family *family_find(const char *architecture) {
+    for (size_t i = 0; i < N_FAMILIES; i++) {
+        for (const char *const *a = families[i]->architectures; *a != NULL; a++)
+            if (strcmp(*a, architecture) == 0) return families[i];
+    }
+    return NULL;
+}
+
+// Written out, because a list made at run time would be state; a unit test compares it with the
+// table.
+const char *family_names(void) {
+    return "Qwen3MoeForCausalLM, MixtralForCausalLM";
+}
+
+static const char *architecture_of_type(const char *model_type) {
+    for (size_t i = 0; i < N_FAMILIES; i++)
+        if (strcmp(families[i]->name, model_type) == 0) return families[i]->architectures[0];
+    return NULL;
+}
+
+// architectures decides; model_type must agree with it, and stands in when it is absent.
+static const struct family *read_family(struct config_reader *r, struct model_spec *spec) {
+    const json_t *list = config_value(r, "architectures");
+    const char *type = config_text_or(r, "model_type", NULL), *name = NULL;
+    if (list != NULL) {
+        name = json_string_value(json_array_get(list, 0));
+        if (name == NULL || json_array_size(list) != 1)
+            config_refuse(r, "architectures must be a list of one name");
+    } else if (type != NULL) {
+        name = architecture_of_type(type);
+        if (name == NULL)
+            config_refuse(r, "model_type \"%.64s\" is not supported (supported: %s)", type,
+                          family_names());
+    } else {
+        config_refuse(r, "architectures is missing");
+    }
+    if (r->rc != 0) return NULL;
+    const struct family *family = family_find(name);
+    if (family == NULL) {
+        config_refuse(r, "architecture \"%.64s\" is not supported (supported: %s)", name,
+                      family_names());
+    } else if (type != NULL && strcmp(type, family->name) != 0) {
+        config_refuse(r, "model_type \"%.64s\" does not belong to architecture \"%.64s\"", type,
+                      name);
+    } else {
+        snprintf(spec->family, sizeof spec->family, "%s", family->name);
+        snprintf(spec->architecture, sizeof spec->architecture, "%s", name);
+    }
+    return r->rc == 0 ? family : NULL;
+}
+
+// DTYPE_COUNT when the file does not say. Newer files write dtype, older ones torch_dtype.
+static enum dtype read_dtype(struct config_reader *r) {
+    const char *key = config_value(r, "dtype") != NULL ? "dtype" : "torch_dtype";
+    const char *name = config_text_or(r, key, NULL);
+    if (name == NULL) return DTYPE_COUNT;
+    for (int t = 0; t < DTYPE_COUNT; t++)
+        if (strcmp(name, dtype_name((enum dtype)t)) == 0) return (enum dtype)t;
+    config_refuse(r, "%s \"%.64s\" is not supported", key, name);
+    return DTYPE_COUNT;
+}
+
+static uint32_t read_id(struct config_reader *r, const char *key, const json_t *v) {
+    if (!json_is_integer(v)) {
+        config_refuse(r, "%s must be a token id", key);
+        return 0;
+    }
+    json_int_t id = json_integer_value(v);
+    if (id < 0 || id >= VOCAB_MAX) {
+        config_refuse(r, "%s %lld is no token id", key, (long long)id);
+        return 0;
+    }
+    return (uint32_t)id;
+}
+
+static void read_stop_ids(struct config_reader *r, struct model_spec *spec) {
+    const char *key = "eos_token_id";
+    const json_t *v = config_value(r, key);
+    if (v == NULL || spec->n_stop_ids != 0) return;
+    if (!json_is_array(v)) {
+        spec->stop_ids[0] = read_id(r, key, v);
+        spec->n_stop_ids = 1;
+        return;
+    }
+    if (json_array_size(v) > STOP_IDS_MAX) {
+        config_refuse(r, "%s has %zu entries, more than %d", key, json_array_size(v), STOP_IDS_MAX);
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(v); i++)
+        spec->stop_ids[spec->n_stop_ids++] = read_id(r, key, json_array_get(v, i));
+}
+
+// generation_config.json is asked first: models whose chat ends with another token than their base
+// model say so there.
+static void read_special_ids(struct config_reader *r, struct model_spec *spec) {
+    const json_t *bos = config_value(r, "bos_token_id");
+    if (bos != NULL && spec->bos_id == UINT32_MAX) spec->bos_id = read_id(r, "bos_token_id", bos);
+    read_stop_ids(r, spec);
+}
+
+static int read_generation(struct model_spec *spec, const struct spec_source *source,
+                           struct err_text *e) {
+    json_t *root;
+    int rc = config_parse(&root, source->generation, source->generation_bytes,
+                          "generation_config.json", e);
+    if (rc != 0) return rc;
+    struct config_reader r = {.object = root, .file = "generation_config.json", .e = e};
+    read_special_ids(&r, spec);
+    json_decref(root);
+    return r.rc;
+}
+
+static int read_config(struct model_spec *spec, const struct spec_source *source,
+                       struct err_text *e) {
+    json_t *root;
+    int rc = config_parse(&root, source->config, source->config_bytes, "config.json", e);
+    if (rc != 0) return rc;
+    struct config_reader r = {.object = root, .file = "config.json", .e = e};
+    const struct family *family = read_family(&r, spec);
+    if (family != NULL) r.rc = family->read(spec, root, e);
+    if (r.rc == 0) {
+        spec->dtype = read_dtype(&r);
+        read_special_ids(&r, spec);
+    }
+    json_decref(root);
+    return r.rc;
+}
+
+// spec->dtype may still be DTYPE_COUNT afterwards.
+static int parse(struct model_spec *out, const struct spec_source *source, struct err_text *e) {
+    struct model_spec spec = {.bos_id = UINT32_MAX};
+    int rc = 0;
+    if (source->generation != NULL) rc = read_generation(&spec, source, e);
+    if (rc == 0) rc = read_config(&spec, source, e);
+    if (rc == 0) rc = spec_check(&spec, e);
+    if (rc == 0) *out = spec;
+    return rc;
+}
+
+int spec_parse(struct model_spec *out, const struct spec_source *source, struct err_text *e) {
+    int rc = parse(out, source, e);
+    if (rc == 0 && out->dtype == DTYPE_COUNT) out->dtype = DTYPE_F32; // as Hugging Face takes it
+    return rc;
+}
+
+// Of a checkpoint whose config.json does not say: the type of its embedding.
+static int dtype_of_embedding(struct model_spec *spec, const char *folder, struct err_text *e) {
+    struct safetensors *st;
+    int rc = safetensors_open(&st, folder, e);
+    if (rc != 0) return rc;
+    char name[TENSOR_NAME_MAX];
+    const struct tensor_ref ref = {.kind = TENSOR_EMBED};
+    check(family_find(spec->architecture)->tensor_name(spec, &ref, name, sizeof name));
+    const struct safetensors_tensor *t = safetensors_find(st, name);
+    if (t == NULL)
+        rc = err_set(e, ERR_FATAL_MODEL, "tensor %s is missing", name);
+    else if (!safetensors_dtype(t, &spec->dtype))
+        rc = err_set(e, ERR_FATAL_MODEL, "tensor %s has type %s, which is not supported", name,
+                     safetensors_type_name(t));
+    safetensors_close(st);
+    return rc;
+}
+
+int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
+    struct file_bytes config = {0}, generation = {0};
+    struct model_spec spec;
+    int rc = file_read(&config, folder, "config.json", CONFIG_BYTES_MAX, e);
+    if (rc == 0 && file_exists(folder, "generation_config.json"))
+        rc = file_read(&generation, folder, "generation_config.json", CONFIG_BYTES_MAX, e);
+    const struct spec_source source = {config.data, generation.data, config.bytes,
+                                       generation.bytes};
+    if (rc == 0) rc = parse(&spec, &source, e);
+    if (rc == 0 && spec.dtype == DTYPE_COUNT) rc = dtype_of_embedding(&spec, folder, e);
+    if (rc == 0) *out = spec;
+    mem_free(config.data);
+    mem_free(generation.data);
+    return rc;
+}
+
+uint32_t spec_segments(uint32_t units) {
+    uint32_t s = SEGMENTS_MAX;
+    while (s > 1 && units % s != 0)
+        s /= 2;
+    return units == 0 ? 1 : s;
+}
+
+uint32_t spec_attn_segments(const struct model_spec *spec) {
+    return spec_segments(spec->n_heads);
+}
+
+uint32_t spec_inner_segments(uint32_t inner) {
+    return inner % 16 == 0 ? spec_segments(inner / 16) : 1;
+}
+
+uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
+    return (uint64_t)spec->n_layers * 2 * spec->n_kv_heads * spec->head_dim * dtype_bytes(kv_dtype);
+}

@@ -1,0 +1,108 @@
+// spec_check.c: which numbers a spec may hold, and how they must fit each other.
+//
+// Families check single numbers while they read them, so that the message has the file's own key;
+// this is the last gate for specs from anywhere, and the only place for relations.
+#include <math.h>
+#include <stddef.h>
+
+#include "common/model/spec.h"
+
+struct size_rule {
+    const char *key;
+    uint32_t value, min, max;
+};
+
+static int check_sizes(const struct size_rule *rules, size_t n, struct err_text *e) {
+    for (size_t i = 0; i < n; i++) {
+        if (rules[i].value < rules[i].min || rules[i].value > rules[i].max)
+            return err_set(e, ERR_FATAL_MODEL, "%s is %u, not within %u to %u", rules[i].key,
+                           rules[i].value, rules[i].min, rules[i].max);
+    }
+    return 0;
+}
+
+static int check_shapes(const struct model_spec *s, struct err_text *e) {
+    const struct size_rule rules[] = {
+        {"num_hidden_layers", s->n_layers, 1, LAYERS_MAX},
+        {"hidden_size", s->hidden, 1, HIDDEN_MAX},
+        {"vocab_size", s->vocab, 1, VOCAB_MAX},
+        {"num_attention_heads", s->n_heads, 1, HEADS_MAX},
+        {"num_key_value_heads", s->n_kv_heads, 1, HEADS_MAX},
+        {"head_dim", s->head_dim, 1, HEAD_DIM_MAX},
+        {"max_position_embeddings", s->max_position, 1, POSITIONS_MAX},
+        {"sliding_window", s->sliding_window, 0, POSITIONS_MAX},
+        {"the number of end-of-text ids", s->n_stop_ids, 0, STOP_IDS_MAX},
+    };
+    return check_sizes(rules, sizeof rules / sizeof *rules, e);
+}
+
+static int check_attention(const struct model_spec *s, struct err_text *e) {
+    if (s->n_heads % s->n_kv_heads != 0)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "num_attention_heads %u is not a multiple of num_key_value_heads %u",
+                       s->n_heads, s->n_kv_heads);
+    if (s->rotary_dim == 0 || s->rotary_dim % 2 != 0 || s->rotary_dim > s->head_dim)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "head_dim %u with %u rotary dimensions: rotary embedding needs an even "
+                       "number, at most head_dim",
+                       s->head_dim, s->rotary_dim);
+    if (!isfinite(s->rope_theta) || s->rope_theta <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)s->rope_theta);
+    if (!(s->norm_eps > 0 && s->norm_eps < 1))
+        return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
+                       (double)s->norm_eps);
+    if (!isfinite(s->attn_scale) || s->attn_scale <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "the attention scale is %g, not above 0",
+                       (double)s->attn_scale);
+    return 0;
+}
+
+static int check_experts(const struct model_spec *s, struct err_text *e) {
+    const struct router_spec *r = &s->router;
+    const struct size_rule rules[] = {
+        {"num_experts", r->n_experts, 1, EXPERTS_MAX},
+        {"num_experts_per_tok", r->top_k, 1, TOP_K_MAX},
+        {"moe_intermediate_size", s->inner_expert, 1, INNER_MAX},
+    };
+    int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
+    if (rc != 0) return rc;
+    if (r->top_k > r->n_experts)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "num_experts_per_tok %u is above the number of experts %u", r->top_k,
+                       r->n_experts);
+    if (!isfinite(r->scale) || r->scale <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "the router's scale is %g, not above 0",
+                       (double)r->scale);
+    return 0;
+}
+
+static int check_layers(const struct model_spec *s, struct err_text *e) {
+    bool moe = false, dense = false;
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        moe = moe || s->ffn[i] == FFN_MOE;
+        dense = dense || s->ffn[i] == FFN_DENSE;
+    }
+    const struct size_rule inner = {"intermediate_size", s->inner_dense, 1, INNER_MAX};
+    int rc = dense ? check_sizes(&inner, 1, e) : 0;
+    return rc == 0 && moe ? check_experts(s, e) : rc;
+}
+
+static int check_ids(const struct model_spec *s, struct err_text *e) {
+    if (s->bos_id != UINT32_MAX && s->bos_id >= s->vocab)
+        return err_set(e, ERR_FATAL_MODEL, "bos_token_id %u is not below vocab_size %u", s->bos_id,
+                       s->vocab);
+    for (uint32_t i = 0; i < s->n_stop_ids; i++) {
+        if (s->stop_ids[i] >= s->vocab)
+            return err_set(e, ERR_FATAL_MODEL, "eos_token_id %u is not below vocab_size %u",
+                           s->stop_ids[i], s->vocab);
+    }
+    return 0;
+}
+
+int spec_check(const struct model_spec *spec, struct err_text *e) {
+    int rc = check_shapes(spec, e);
+    if (rc == 0) rc = check_attention(spec, e);
+    if (rc == 0) rc = check_layers(spec, e);
+    if (rc == 0) rc = check_ids(spec, e);
+    return rc;
+}

@@ -1,0 +1,111 @@
+// bench.c: moectl bench: a closed loop of streamed chats at several concurrencies, one CSV row
+// each.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "ctl/client.h"
+
+#define CONCURRENCY_MAX 1024
+
+static const char *const prompts[] = {
+    "What is the capital of Kenya?", "Tell me a story about a fox.",    "What is expert prefetch?",
+    "Count from three to nine.",     "What is the opposite of bright?", "Who are you?",
+};
+
+struct row {
+    uint32_t concurrency, n, errors;
+    uint64_t prompt_tokens, completion_tokens;
+    double seconds;
+    double *first_ms, *gap_ms; // [n]: time to first token; mean time between tokens of one answer
+    uint32_t n_first, n_gap;
+};
+
+static int compare_doubles(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(double *values, uint32_t n, double p) {
+    if (n == 0) return 0;
+    qsort(values, n, sizeof *values, compare_doubles);
+    return values[(uint32_t)((double)(n - 1) * p + 0.5)];
+}
+
+static void count_answer(struct row *r, const struct answer *a) {
+    if (a->error[0] != '\0') {
+        if (r->errors++ == 0) fprintf(stderr, "moectl: %s\n", a->error);
+        return;
+    }
+    r->prompt_tokens += a->prompt_tokens;
+    r->completion_tokens += a->completion_tokens;
+    if (a->first_ns == 0) return;
+    r->first_ms[r->n_first++] = (double)(a->first_ns - a->start_ns) / 1e6;
+    if (a->completion_tokens > 1)
+        r->gap_ms[r->n_gap++] =
+            (double)(a->last_ns - a->first_ns) / 1e6 / (a->completion_tokens - 1);
+}
+
+static void print_row(struct row *r) {
+    printf("%u,%u,%llu,%llu,%.2f,%.1f,%.1f,%.1f,%.2f,%.2f,%u\n", r->concurrency, r->n,
+           (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
+           r->seconds, (double)r->completion_tokens / r->seconds,
+           percentile(r->first_ms, r->n_first, 0.5), percentile(r->first_ms, r->n_first, 0.99),
+           percentile(r->gap_ms, r->n_gap, 0.5), percentile(r->gap_ms, r->n_gap, 0.99), r->errors);
+    fflush(stdout);
+}
+
+static int run_row(struct ctl *c, struct row *r, struct answer *answers, struct err_text *e) {
+    for (uint32_t i = 0; i < r->n; i++)
+        answers[i] = (struct answer){.prompt = prompts[i % (sizeof prompts / sizeof prompts[0])]};
+    int64_t start = env_now_ns(c->env);
+    int err = client_stream(c, answers, r->n, r->concurrency, e);
+    if (err != 0) return err;
+    r->seconds = (double)(env_now_ns(c->env) - start) / 1e9;
+    for (uint32_t i = 0; i < r->n; i++)
+        count_answer(r, &answers[i]);
+    print_row(r);
+    return 0;
+}
+
+static int bench_row(struct ctl *c, uint32_t concurrency, uint32_t *errors, struct err_text *e) {
+    uint32_t n = c->options.requests;
+    if (n == 0) n = concurrency * 4 > 8 ? concurrency * 4 : 8;
+    struct row r = {.concurrency = concurrency, .n = n};
+    r.first_ms = mem_array(n, sizeof *r.first_ms);
+    r.gap_ms = mem_array(n, sizeof *r.gap_ms);
+    struct answer *answers = mem_array(n, sizeof *answers);
+    int err = r.first_ms == NULL || r.gap_ms == NULL || answers == NULL
+                  ? err_set(e, ERR_FATAL_NOMEM, "out of memory")
+                  : run_row(c, &r, answers, e);
+    mem_free(answers);
+    mem_free(r.first_ms);
+    mem_free(r.gap_ms);
+    *errors += r.errors;
+    return err;
+}
+
+int bench_command(struct ctl *c) {
+    struct err_text e;
+    uint32_t errors = 0;
+    int err = client_find_model(c, &e);
+    if (err == 0)
+        printf("concurrency,requests,prompt_tokens,output_tokens,seconds,output_tokens_per_s,"
+               "ttft_p50_ms,ttft_p99_ms,token_p50_ms,token_p99_ms,errors\n");
+    for (const char *at = c->options.concurrency; err == 0 && *at != '\0';) {
+        char *end;
+        unsigned long concurrency = strtoul(at, &end, 10);
+        if (end == at || concurrency == 0 || concurrency > CONCURRENCY_MAX ||
+            (*end != ',' && *end != '\0')) {
+            err = err_set(&e, ERR_FATAL_CONFIG,
+                          "--concurrency: \"%s\" is not a list of numbers within 1 to %d",
+                          c->options.concurrency, CONCURRENCY_MAX);
+            break;
+        }
+        err = bench_row(c, (uint32_t)concurrency, &errors, &e);
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (err != 0) fprintf(stderr, "moectl: %s\n", e.text);
+    return err != 0 || errors > 0;
+}

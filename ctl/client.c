@@ -1,0 +1,260 @@
+// client.c: see client.h.
+#include "ctl/client.h"
+
+#include <curl/curl.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+#define BODY_BYTES_MAX ((size_t)64 << 20)
+
+// A growing byte buffer that is always NUL-terminated.
+struct bytes {
+    char *data;
+    size_t n, capacity;
+};
+
+static bool bytes_append(struct bytes *b, const char *data, size_t n) {
+    if (n > BODY_BYTES_MAX - b->n) return false;
+    if (b->n + n + 1 > b->capacity) {
+        size_t capacity = (b->n + n + 1) * 2;
+        char *grown = mem_resize(b->data, capacity);
+        if (grown == NULL) return false;
+        b->data = grown;
+        b->capacity = capacity;
+    }
+    memcpy(b->data + b->n, data, n);
+    b->n += n;
+    b->data[b->n] = '\0';
+    return true;
+}
+
+static size_t on_body(char *data, size_t size, size_t n, void *context) {
+    return bytes_append(context, data, size * n) ? size * n : 0;
+}
+
+static struct curl_slist *headers_of(const struct ctl *c, const char *first) {
+    struct curl_slist *headers = curl_slist_append(NULL, first);
+    return c->authorization != NULL ? curl_slist_append(headers, c->authorization) : headers;
+}
+
+static void set_url(CURL *curl, const struct ctl *c, const char *path) {
+    char url[2048];
+    size_t n = strlen(c->options.url);
+    while (n > 0 && c->options.url[n - 1] == '/')
+        n--;
+    snprintf(url, sizeof url, "%.*s%s", (int)n, c->options.url, path);
+    curl_easy_setopt(curl, CURLOPT_URL, url);
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+}
+
+static int get_result(CURL *curl, CURLcode code, const char *path, const struct bytes *body,
+                      struct err_text *e) {
+    long status = 0;
+    curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    if (code != CURLE_OK) return err_set(e, ERR_FATAL_IO, "%s: %s", path, curl_easy_strerror(code));
+    if (status == 200 && body->data != NULL) return 0;
+    return err_set(e, ERR_FATAL_IO, "%s: status %ld: %.300s", path, status,
+                   body->data != NULL ? body->data : "");
+}
+
+int client_get(struct ctl *c, const char *path, char **body, struct err_text *e) {
+    struct bytes got = {0};
+    CURL *curl = curl_easy_init();
+    if (curl == NULL) return err_set(e, ERR_FATAL_NOMEM, "out of memory");
+    struct curl_slist *headers = headers_of(c, "Accept: */*");
+    set_url(curl, c, path);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, &got);
+    int err = get_result(curl, curl_easy_perform(curl), path, &got, e);
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(curl);
+    if (err == 0)
+        *body = got.data;
+    else
+        mem_free(got.data);
+    return err;
+}
+
+int client_find_model(struct ctl *c, struct err_text *e) {
+    if (c->options.model != NULL) {
+        snprintf(c->model, sizeof c->model, "%s", c->options.model);
+        return 0;
+    }
+    char *body;
+    int err = client_get(c, "/v1/models", &body, e);
+    if (err != 0) return err;
+    json_t *list = json_loads(body, 0, NULL);
+    const char *id =
+        json_string_value(json_object_get(json_array_get(json_object_get(list, "data"), 0), "id"));
+    if (id != NULL)
+        snprintf(c->model, sizeof c->model, "%s", id);
+    else
+        err = err_set(e, ERR_FATAL_IO, "/v1/models lists no model");
+    json_decref(list);
+    mem_free(body);
+    return err;
+}
+
+// --- streams
+
+struct stream {
+    struct ctl *ctl;
+    struct answer *answer; // NULL: free
+    CURL *curl;
+    struct curl_slist *headers;
+    char *request;
+    struct bytes line; // of the event stream, until its newline
+};
+
+static void take_choice(struct stream *s, const json_t *choice) {
+    struct answer *a = s->answer;
+    const char *text =
+        json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+    const char *reason = json_string_value(json_object_get(choice, "finish_reason"));
+    if (reason != NULL) snprintf(a->finish_reason, sizeof a->finish_reason, "%s", reason);
+    if (text == NULL || *text == '\0') return;
+    a->last_ns = env_now_ns(s->ctl->env);
+    if (a->first_ns == 0) a->first_ns = a->last_ns;
+    if (a->on_text != NULL) a->on_text(text);
+}
+
+static void take_event(struct stream *s, const char *data) {
+    if (strcmp(data, "[DONE]") == 0) return;
+    struct answer *a = s->answer;
+    json_t *event = json_loads(data, 0, NULL);
+    const json_t *error = json_object_get(event, "error");
+    const json_t *usage = json_object_get(event, "usage");
+    if (error != NULL) {
+        const char *message = json_string_value(json_object_get(error, "message"));
+        snprintf(a->error, sizeof a->error, "%s", message != NULL ? message : data);
+    }
+    if (json_is_object(usage)) {
+        a->prompt_tokens = (uint32_t)json_integer_value(json_object_get(usage, "prompt_tokens"));
+        a->completion_tokens =
+            (uint32_t)json_integer_value(json_object_get(usage, "completion_tokens"));
+    }
+    take_choice(s, json_array_get(json_object_get(event, "choices"), 0));
+    json_decref(event);
+}
+
+static void take_line(struct stream *s) {
+    char *line = s->line.data;
+    if (s->line.n > 0 && line[s->line.n - 1] == '\r') line[s->line.n - 1] = '\0';
+    if (strncmp(line, "data:", 5) == 0) take_event(s, line + 5 + (line[5] == ' '));
+    s->line.n = 0;
+}
+
+static size_t on_stream(char *data, size_t size, size_t n, void *context) {
+    struct stream *s = context;
+    size_t total = size * n;
+    long status = 0;
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (status != 200)
+        return bytes_append(&s->line, data, total) ? total : 0; // an error body, not a stream
+    for (size_t at = 0; at < total;) {
+        const char *end = memchr(data + at, '\n', total - at);
+        size_t part = end != NULL ? (size_t)(end - data) - at : total - at;
+        if (!bytes_append(&s->line, data + at, part)) return 0;
+        if (end != NULL) take_line(s);
+        at += part + (end != NULL);
+    }
+    return total;
+}
+
+static char *request_body(const struct ctl *c, const struct answer *a) {
+    json_t *request =
+        json_pack("{s:s, s:[{s:s, s:s}], s:b, s:{s:b}, s:f, s:I, s:i}", "model", c->model,
+                  "messages", "role", "user", "content", a->prompt, "stream", 1, "stream_options",
+                  "include_usage", 1, "temperature", (double)c->options.temperature, "seed",
+                  (json_int_t)c->options.seed, "max_tokens", (int)c->options.max_tokens);
+    char *text = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
+    json_decref(request);
+    return text;
+}
+
+static bool stream_start(struct stream *s, struct ctl *c, struct answer *a, CURLM *multi) {
+    s->ctl = c;
+    s->answer = a;
+    s->line.n = 0;
+    s->request = request_body(c, a);
+    s->curl = curl_easy_init();
+    s->headers = headers_of(c, "Content-Type: application/json");
+    if (s->request == NULL || s->curl == NULL || s->headers == NULL) return false;
+    set_url(s->curl, c, "/v1/chat/completions");
+    curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, s->request);
+    curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, s->headers);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
+    curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
+    curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
+    a->start_ns = env_now_ns(c->env);
+    return curl_multi_add_handle(multi, s->curl) == CURLM_OK;
+}
+
+static void stream_finish(struct stream *s, CURLM *multi, CURLcode code) {
+    struct answer *a = s->answer;
+    long status = 0;
+    curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    if (code != CURLE_OK)
+        snprintf(a->error, sizeof a->error, "%s", curl_easy_strerror(code));
+    else if (status != 200)
+        snprintf(a->error, sizeof a->error, "status %ld: %.400s", status,
+                 s->line.data != NULL ? s->line.data : "");
+    curl_multi_remove_handle(multi, s->curl);
+    curl_easy_cleanup(s->curl);
+    curl_slist_free_all(s->headers);
+    mem_free(s->request);
+    s->answer = NULL;
+}
+
+static void collect(CURLM *multi, uint32_t *running) {
+    int left;
+    for (CURLMsg *m = curl_multi_info_read(multi, &left); m != NULL;
+         m = curl_multi_info_read(multi, &left)) {
+        struct stream *s;
+        if (m->msg != CURLMSG_DONE) continue;
+        CURLcode code = m->data.result;
+        curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&s);
+        stream_finish(s, multi, code);
+        --*running;
+    }
+}
+
+static struct stream *free_stream(struct stream *streams, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (streams[i].answer == NULL) return &streams[i];
+    }
+    return NULL;
+}
+
+// Keeps `concurrency` streams running until all answers are there.
+static bool run_streams(struct ctl *c, struct stream *streams, uint32_t concurrency,
+                        struct answer *answers, uint32_t n) {
+    CURLM *multi = curl_multi_init();
+    bool ok = multi != NULL;
+    for (uint32_t next = 0, running = 0; ok && (next < n || running > 0);) {
+        for (; ok && next < n && running < concurrency; next++, running++)
+            ok = stream_start(free_stream(streams, concurrency), c, &answers[next], multi);
+        int active;
+        curl_multi_perform(multi, &active);
+        collect(multi, &running);
+        if (running > 0) curl_multi_poll(multi, NULL, 0, 1000, NULL);
+    }
+    curl_multi_cleanup(multi);
+    return ok;
+}
+
+int client_stream(struct ctl *c, struct answer *answers, uint32_t n, uint32_t concurrency,
+                  struct err_text *e) {
+    struct stream *streams = mem_array(concurrency, sizeof *streams);
+    bool ok = streams != NULL && run_streams(c, streams, concurrency, answers, n);
+    for (uint32_t i = 0; streams != NULL && i < concurrency; i++)
+        mem_free(streams[i].line.data);
+    mem_free(streams);
+    return ok ? 0 : err_set(e, ERR_FATAL_NOMEM, "out of memory");
+}

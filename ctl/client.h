@@ -1,0 +1,28 @@
+// client.h: HTTP to a leader, by libcurl: whole answers, and many token streams at once.
+#ifndef MOESAIC_CTL_CLIENT_H
+#define MOESAIC_CTL_CLIENT_H
+
+#include "ctl/ctl.h"
+
+// GETs a path. *body is NUL-terminated and the caller's to mem_free. A status other than 200 is an
+// error that names it.
+int client_get(struct ctl *c, const char *path, char **body, struct err_text *e);
+
+// Fills c->model from --model or the first entry of /v1/models.
+int client_find_model(struct ctl *c, struct err_text *e);
+
+// One streamed chat answer and its timing.
+struct answer {
+    const char *prompt;
+    void (*on_text)(const char *text);   // may be NULL
+    int64_t start_ns, first_ns, last_ns; // of the request, its first and its latest text
+    uint32_t prompt_tokens, completion_tokens;
+    char finish_reason[32];
+    char error[ERR_TEXT_MAX]; // empty when all went well
+};
+
+// Runs all answers, at most `concurrency` at once, in order.
+int client_stream(struct ctl *c, struct answer *answers, uint32_t n, uint32_t concurrency,
+                  struct err_text *e);
+
+#endif

@@ -1,0 +1,77 @@
+// main.c: moectl, the operator's command line.
+#include <curl/curl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "ctl/ctl.h"
+
+#define KEY_BYTES_MAX 4096
+
+extern char **environ;
+
+static int usage(FILE *to) {
+    fprintf(to, "moectl chat PROMPT   ask one question and print the answer as it comes\n"
+                "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
+                "moectl experts       show how many tokens each expert computed\n"
+                "moectl ready         exit 0 when the leader can answer\n\n");
+    options_print_help(&ctl_option_table, to);
+    return to == stdout ? 0 : 2;
+}
+
+static int read_key(struct ctl *c, struct err_text *e) {
+    const char *path = c->options.api_key_file;
+    if (path == NULL) return 0;
+    char key[KEY_BYTES_MAX], header[KEY_BYTES_MAX + 32];
+    FILE *file = fopen(path, "r");
+    char *line = file != NULL ? fgets(key, sizeof key, file) : NULL;
+    if (file != NULL) fclose(file);
+    if (line == NULL) return err_set(e, ERR_FATAL_CONFIG, "--api-key-file: cannot read %s", path);
+    key[strcspn(key, "\r\n")] = '\0';
+    snprintf(header, sizeof header, "Authorization: Bearer %s", key);
+    c->authorization = mem_strdup(header);
+    return c->authorization != NULL ? 0 : err_set(e, ERR_FATAL_NOMEM, "out of memory");
+}
+
+static int run_command(struct ctl *c, const char *command, const char *prompt) {
+    if (strcmp(command, "chat") == 0 && prompt != NULL) return chat_command(c, prompt);
+    if (strcmp(command, "bench") == 0 && prompt == NULL) return bench_command(c);
+    if (strcmp(command, "experts") == 0 && prompt == NULL) return experts_command(c);
+    if (strcmp(command, "ready") == 0 && prompt == NULL) return ready_command(c);
+    return usage(stderr);
+}
+
+int main(int argc, char **argv) {
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    curl_global_init(CURL_GLOBAL_DEFAULT);
+    struct ctl c = {.env = env_real_create()};
+    struct arena arena;
+    arena_init(&arena, 0);
+    struct err_text e;
+    int asked = 0, code = 2;
+    bool has_prompt = argc > 2 && strncmp(argv[2], "--", 2) != 0;
+    int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2 + has_prompt;
+    struct option_input input = {(const char *const *)argv + first_flag,
+                                 (const char *const *)environ, &arena};
+    int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
+    if (err == 0 && asked == 0) err = read_key(&c, &e);
+    if (err != 0)
+        fprintf(stderr, "moectl: %s\n", e.text);
+    else if (asked == 'm')
+        options_print_markdown(&ctl_option_table, stdout), code = 0;
+    else if (asked == 'v')
+        printf("moectl %s\n", MOESAIC_BUILD_ID), code = 0;
+    else if (asked == 'h')
+        code = usage(stdout);
+    else if (argc < 2 || first_flag == 1)
+        code = usage(stderr);
+    else
+        code = run_command(&c, argv[1], has_prompt ? argv[2] : NULL);
+    mem_free(c.authorization);
+    arena_finish(&arena);
+    env_real_destroy(c.env);
+    curl_global_cleanup();
+    return code;
+}

@@ -1,0 +1,95 @@
+#!/bin/bash
+# One leader and two workers on loopback with the embedded model: questions, answers, a table, and the lines to go on with.
+# Usage: deploy/demo.sh [--serve]. With --serve it keeps running on port 8000 until Ctrl-C.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+bin=build/release
+logs=build/demo
+workers=2
+serve=no
+[ "${1:-}" = --serve ] && serve=yes
+mkdir -p "$logs"
+rm -f "$logs"/*.log
+
+pids=()
+stop() {
+    trap - EXIT INT TERM
+    [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
+    wait 2>/dev/null || true
+}
+trap stop EXIT
+trap 'stop; exit 130' INT TERM
+
+fail() {
+    echo "demo: $1" >&2
+    for log in "$logs"/*.log; do
+        echo "--- $log" >&2
+        tail -n 15 "$log" >&2
+    done
+    exit 1
+}
+
+# The bound ports stand in the log: a free one is taken where the usual one is busy.
+port_of() { sed -n "s/.* $1 [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
+await() { # seconds, what, command...
+    local deadline=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        kill -0 "${pids[@]}" 2>/dev/null || fail "a process ended while waiting for $what"
+        [ $SECONDS -lt $deadline ] || fail "no $what within its time"
+        sleep 0.1
+    done
+}
+
+http=0
+[ $serve = yes ] && http=8000
+echo "starting a leader and $workers workers; logs in $logs"
+# UCX's own signal handlers would write debug output into the logs; the programs have their own.
+export UCX_HANDLE_ERRORS=${UCX_HANDLE_ERRORS:-none}
+$bin/moe-leader --model models/seedling --port $http --control-port 0 --grpc-port 0 --data-parallel-size $workers \
+    2>"$logs/leader.log" &
+pids+=($!)
+await 30 "leader" sh -c "grep -q 'http listening' $logs/leader.log"
+url=http://127.0.0.1:$(port_of "http listening")
+for i in $(seq $workers); do
+    $bin/moe-worker --leader "127.0.0.1:$(port_of "control listening")" --name "worker-$i" 2>"$logs/worker-$i.log" &
+    pids+=($!)
+done
+await 60 "ready group" $bin/moectl ready --url "$url"
+
+for question in "Who are you?" "What is the capital of Kenya?" "What is expert prefetch?"; do
+    printf '\n> %s\n' "$question"
+    $bin/moectl chat "$question" --url "$url" || fail "no answer"
+done
+
+printf '\nthroughput of this machine (closed loop, greedy chats):\n\n'
+$bin/moectl bench --concurrency 1,8 --requests 24 --url "$url" | awk -F, '
+    NR == 1 { printf "  %-14s %-18s %-26s %s\n", "requests at once", "output tokens/s", "time to first token (p50)", "time per token (p50)" }
+    NR > 1  { printf "  %-16s %-18s %-26s %s\n", $1, $6, $7 " ms", $9 " ms" }'
+printf '\n'
+sleep 1.2 # the counters travel with the next heartbeat
+$bin/moectl experts --url "$url"
+
+cat <<TEXT
+
+Go on with curl:
+  curl $url/v1/chat/completions -H 'Content-Type: application/json' \\
+    -d '{"model": "seedling", "messages": [{"role": "user", "content": "Who are you?"}], "stream": true}'
+with Python (pip install openai):
+  from openai import OpenAI
+  client = OpenAI(base_url="$url/v1", api_key="none")
+  print(client.chat.completions.create(model="seedling", messages=[{"role": "user", "content": "Who are you?"}]).choices[0].message.content)
+with gRPC (pip install grpcio-tools; python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. generate.proto):
+  import grpc, generate_pb2 as pb, generate_pb2_grpc as rpc
+  stub = rpc.GenerateStub(grpc.insecure_channel("127.0.0.1:$(port_of "grpc listening")"))
+  for part in stub.Generate(pb.GenerateRequest(text="Once upon a time", max_tokens=32)): print(part.text, end="")
+TEXT
+
+if [ $serve = yes ]; then
+    printf '\nserving on %s until Ctrl-C\n' "$url"
+    wait -n "${pids[@]}" || true
+    fail "a process ended"
+else
+    printf '\nmake serve keeps it running.\n'
+fi

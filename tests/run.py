@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""run.py: builds and runs every test and says how many passed, failed and were skipped.
+
+  dev      ASan and UBSan: unit, kernels, golden, fault and fuzz-corpus tests, a short simulation
+  tsan     the tests that use threads, over the in-memory fabric and channel
+  release  kernels and goldens as users get them, 1,000 simulated seeds, real processes with real clients
+  fuzz     libFuzzer for a few minutes, shared by all fuzzers
+
+A failing step's output is printed; the others stay quiet. Logs are under build/test-logs.
+"""
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as xml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "test-logs"
+FUZZ_MINUTES_IN_CI = 4
+
+
+class Totals:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.notes = []
+
+    def add(self, passed=0, failed=0, skipped=0, note=None):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+        if note:
+            self.notes.append(note)
+
+
+def run(name, command, env=None, timeout=3000):
+    """Runs a command with its output in a log file. Returns (exit code, output, seconds)."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{name}.log"
+    start = time.monotonic()
+    with open(log, "wb") as out:
+        try:
+            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                  env={**os.environ, **(env or {})}, timeout=timeout).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+    return code, log.read_text(errors="replace"), time.monotonic() - start
+
+
+def report(name, ok, seconds, what):
+    print(f"{'ok  ' if ok else 'FAIL'} {name:<18} {seconds:6.1f} s  {what}", flush=True)
+
+
+def simple(totals, name, command, **kwargs):
+    code, output, seconds = run(name, command, **kwargs)
+    last = output.strip().split("\n")[-1][:120]
+    report(name, code == 0, seconds, last)
+    totals.add(passed=code == 0, failed=code != 0)
+    if code != 0:
+        print(output[-6000:])
+    return code == 0
+
+
+def build(totals, preset):
+    for step, command in (("configure", ["cmake", "--preset", preset]), ("build", ["cmake", "--build", "--preset", preset])):
+        code, output, seconds = run(f"{step}-{preset}", command)
+        if code != 0:
+            report(f"{step} {preset}", False, seconds, "")
+            print(output[-6000:])
+            totals.add(failed=1)
+            return False
+    report(f"build {preset}", True, seconds, "")
+    return True
+
+
+def ctest(totals, preset, name, selection, env=None):
+    """Runs ctest on one build and adds up its JUnit report."""
+    junit = LOGS / f"{name}.xml"
+    junit.unlink(missing_ok=True)
+    command = ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--output-junit", str(junit),
+               "--no-tests=error", "-j", str(os.cpu_count() or 1), *selection]
+    code, output, seconds = run(name, command, env)
+    counts = {"run": 0, "fail": 0, "notrun": 0}
+    skipped = []
+    if junit.exists():
+        for case in xml.parse(junit).getroot().iter("testcase"):
+            status = case.get("status")
+            counts[status] = counts.get(status, 0) + 1
+            if status == "notrun":
+                skipped.append(case.get("name"))
+    failed = counts["fail"] if counts["fail"] or code == 0 else 1
+    report(name, code == 0, seconds, f"{counts['run']} passed, {failed} failed, {counts['notrun']} skipped")
+    totals.add(counts["run"], failed, counts["notrun"], f"skipped in {name}: {', '.join(skipped)}" if skipped else None)
+    if code != 0:
+        print(output[-12000:])
+
+
+def end_to_end(totals):
+    code, output, seconds = run("e2e", ["tests/e2e/run.sh"])
+    numbers = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output)}
+    failed = numbers.get("failed", 0) + numbers.get("error", 0)
+    failed = failed if failed or code == 0 else 1
+    report("e2e", code == 0, seconds, f"{numbers.get('passed', 0)} passed, {failed} failed, {numbers.get('skipped', 0)} skipped")
+    totals.add(numbers.get("passed", 0), failed, numbers.get("skipped", 0))
+    if code != 0:
+        print(output[-12000:])
+
+
+def fuzz(totals, minutes):
+    if not build(totals, "fuzz"):
+        return
+    fuzzers = sorted(p.stem for p in (ROOT / "tests" / "fuzz").glob("fuzz_*.c"))
+    seconds = max(5, int(minutes * 60 / max(1, len(fuzzers))))
+    for fuzzer in fuzzers:
+        corpus = ROOT / "tests" / "fuzz" / "corpus" / fuzzer.removeprefix("fuzz_")
+        found = ROOT / "build" / "fuzz" / "found" / fuzzer
+        found.mkdir(parents=True, exist_ok=True)
+        command = [f"build/fuzz/{fuzzer}", f"-max_total_time={seconds}", "-timeout=10", "-rss_limit_mb=3000",
+                   f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0", str(found), str(corpus)]
+        code, output, took = run(fuzzer, command, timeout=seconds + 300)
+        executions = re.search(r"number_of_executed_units: (\d+)", output)
+        report(fuzzer, code == 0, took, f"{executions.group(1) if executions else '?'} executions")
+        totals.add(passed=code == 0, failed=code != 0)
+        if code != 0:
+            print(output[-6000:])
+
+
+def everything(totals):
+    simple(totals, "tidy", [sys.executable, "tests/tidy.py"])
+    simple(totals, "format", ["sh", "-c", "git ls-files '*.c' '*.h' | xargs clang-format --dry-run -Werror"])
+    if build(totals, "dev"):
+        ctest(totals, "dev", "dev", ["-LE", "sim"])
+        ctest(totals, "dev", "dev-sim", ["-L", "sim"], {"SIM_SEEDS": "30"})
+    if build(totals, "tsan"):
+        suppressions = f"suppressions={ROOT}/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
+        ctest(totals, "tsan", "tsan", ["-R", THREADED], {"TSAN_OPTIONS": suppressions})
+    if build(totals, "release"):
+        ctest(totals, "release", "release", ["-L", "kernels|golden"])
+        ctest(totals, "release", "sim", ["-L", "sim"], {"SIM_SEEDS": "1000"})
+        end_to_end(totals)
+    fuzz(totals, FUZZ_MINUTES_IN_CI)
+
+
+# Tests whose own code uses threads. The others would only cost time under TSan.
+THREADED = "unit/(base_queue|base_env_real|net_|leader_group|leader_mailbox|worker_pool|worker_ranks)|golden/"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fuzz", type=float, metavar="MINUTES", help="only the fuzzers, for MINUTES each")
+    arguments = parser.parse_args()
+    totals = Totals()
+    start = time.monotonic()
+    if arguments.fuzz:
+        count = len(list((ROOT / "tests" / "fuzz").glob("fuzz_*.c")))
+        fuzz(totals, arguments.fuzz * count)
+    else:
+        everything(totals)
+    for note in totals.notes:
+        print(note)
+    print(f"took {(time.monotonic() - start) / 60:.1f} minutes")
+    print(f"{totals.passed} passed, {totals.failed} failed, {totals.skipped} skipped")
+    return 1 if totals.failed or not totals.passed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
