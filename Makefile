@@ -1,5 +1,5 @@
 # Everything a person types. Each target installs what it needs on Debian 12 first.
-.PHONY: build demo serve test bench fuzz format clean
+.PHONY: build demo serve test bench fuzz docs format clean
 
 build:
 	@deploy/install-deps.sh build
@@ -26,6 +26,12 @@ bench: build
 fuzz:
 	@deploy/install-deps.sh
 	@python3 tests/run.py --fuzz $(or $(MINUTES),10)
+
+# docs/options.md is written from the tables of options.
+docs: build
+	@{ echo '# Options'; echo; \
+	  echo 'Made from `common/conf/options_tables.c` by `make docs`. Flags win over variables, variables over the YAML file given by `--config`.'; echo; \
+	  for program in moe-leader moe-worker moectl; do build/release/$$program --help-markdown; done; } > docs/options.md
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

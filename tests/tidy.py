@@ -158,6 +158,15 @@ def check_file(path):
     yield from check_shape(path, code.split("\n")[:-1])
 
 
+def check_links():
+    """Relative links in the documents must lead somewhere."""
+    listed = subprocess.run(["git", "-C", str(ROOT), "ls-files", "*.md"], capture_output=True, text=True, check=True)
+    for path in listed.stdout.split():
+        for target in re.findall(r"\]\(([^)#]+)", (ROOT / path).read_text()):
+            if "://" not in target and not (ROOT / path).parent.joinpath(target).exists():
+                yield f"{path}: link to {target} leads nowhere"
+
+
 def key_of(problem):
     """Numbers change with every edit; an exception is for the place, not the number."""
     return re.sub(r"(?<=[:\s])\d+(?=[:\s])", "N", problem)
@@ -169,7 +178,7 @@ def number_in(problem):
 
 
 def main():
-    problems = [p for path in tracked_files() for p in check_file(path)]
+    problems = [p for path in tracked_files() for p in check_file(path)] + list(check_links())
     allowed = json.loads(RATCHET.read_text()) if RATCHET.exists() else {}
     if "--write" in sys.argv[1:]:
         RATCHET.write_text(json.dumps({key_of(p): number_in(p) for p in problems}, indent=1, sort_keys=True) + "\n")

@@ -205,6 +205,23 @@ START_TEST(help_names_every_option) {
 }
 END_TEST
 
+START_TEST(the_documents_are_made_from_the_tables) {
+    char *text = NULL, page[65536];
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    options_print_markdown(&leader_option_table, to);
+    options_print_markdown(&worker_option_table, to);
+    options_print_markdown(&ctl_option_table, to);
+    fclose(to);
+    FILE *file = fopen(SOURCE_ROOT "/docs/options.md", "r");
+    ck_assert_ptr_nonnull(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_msg(strstr(page, text) != NULL, "docs/options.md is old: make docs");
+    free(text);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("options");
     TCase *tc = tcase_create("options");
@@ -220,6 +237,7 @@ int main(void) {
     tcase_add_test(tc, sizes_take_binary_and_decimal_units);
     tcase_add_test(tc, bad_yaml_is_refused_by_file_and_line);
     tcase_add_test(tc, help_names_every_option);
+    tcase_add_test(tc, the_documents_are_made_from_the_tables);
     suite_add_tcase(suite, tc);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
