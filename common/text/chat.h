@@ -1,7 +1,8 @@
 // chat.h: a model's chat template: messages to prompt text. A small safe Jinja engine of our own.
 //
-// Immutable after parsing and shared by all threads. Rendering has step, depth and output limits and touches nothing but its
-// input. Text that came from messages is marked, so that the tokenizer can keep users from forging special tokens.
+// Immutable after parsing and shared by all threads. Rendering has step, depth and output limits
+// and touches nothing but its input. Text that came from messages is marked, so that the tokenizer
+// can keep users from forging special tokens.
 #ifndef MOESAIC_COMMON_TEXT_CHAT_H
 #define MOESAIC_COMMON_TEXT_CHAT_H
 
@@ -14,12 +15,15 @@
 struct chat_template;
 struct json_t;
 
-int chat_template_parse(struct chat_template **out, const char *source, size_t bytes, struct err_text *e);
-// From folder/chat_template.jinja, else tokenizer_config.json's chat_template. *out = NULL and 0 when the model has none.
+int chat_template_parse(struct chat_template **out, const char *source, size_t bytes,
+                        struct err_text *e);
+// From folder/chat_template.jinja, else tokenizer_config.json's chat_template. *out = NULL and 0
+// when the model has none.
 int chat_template_load(struct chat_template **out, const char *folder, struct err_text *e);
 void chat_template_destroy(struct chat_template *t);
 
-// A piece of the prompt: literal template text, in which special tokens count, or text of the user, in which they do not.
+// A piece of the prompt: literal template text, in which special tokens count, or text of the user,
+// in which they do not.
 struct chat_span {
     size_t begin, end; // bytes of text
     bool trusted;
@@ -33,9 +37,9 @@ struct chat_output {
 };
 void chat_output_finish(struct chat_output *o);
 
-// variables is an object: messages, add_generation_prompt, bos_token, eos_token, ... A template's raise_exception(text) becomes
-// ERR_REQ_INVALID with that text.
-int chat_template_render(const struct chat_template *t, const struct json_t *variables, struct chat_output *out,
-                         struct err_text *e);
+// variables is an object: messages, add_generation_prompt, bos_token, eos_token, ... A template's
+// raise_exception(text) becomes ERR_REQ_INVALID with that text.
+int chat_template_render(const struct chat_template *t, const struct json_t *variables,
+                         struct chat_output *out, struct err_text *e);
 
 #endif

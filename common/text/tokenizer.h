@@ -1,7 +1,7 @@
 // tokenizer.h: text to ids and back, from a Hugging Face tokenizer.json.
 //
-// Immutable after loading and shared by all threads. This version reads byte-level BPE with a Split pattern (PCRE2) and
-// NFC or no normaliser; anything else in the file is refused by name.
+// Immutable after loading and shared by all threads. This version reads byte-level BPE with a Split
+// pattern (PCRE2) and NFC or no normaliser; anything else in the file is refused by name.
 #ifndef MOESAIC_COMMON_TEXT_TOKENIZER_H
 #define MOESAIC_COMMON_TEXT_TOKENIZER_H
 
@@ -14,11 +14,13 @@
 struct tokenizer;
 
 int tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, struct err_text *e);
-int tokenizer_load(struct tokenizer **out, const char *folder, struct err_text *e); // folder/tokenizer.json
+int tokenizer_load(struct tokenizer **out, const char *folder,
+                   struct err_text *e); // folder/tokenizer.json
 void tokenizer_destroy(struct tokenizer *t);
 
 uint32_t tokenizer_vocab(const struct tokenizer *t); // largest id + 1
-// The id of an added or ordinary token given by its exact content; UINT32_MAX when there is none.
+// The id of an added or ordinary token given by its content as the file writes it; UINT32_MAX when
+// there is none.
 uint32_t tokenizer_id(const struct tokenizer *t, const char *content);
 bool tokenizer_is_special(const struct tokenizer *t, uint32_t id);
 // The bytes a token stands for. NULL for ids that are not in the vocabulary.
@@ -30,20 +32,33 @@ struct id_list {
 };
 void id_list_finish(struct id_list *l);
 
-// Appends the ids of text. Invalid UTF-8 becomes U+FFFD first. With parse_special, special added tokens in the text become their ids; without,
-// their letters are ordinary text (a user cannot forge a role). Time is O(n log n). ERR_REQ_TOO_LARGE past ids_max ids.
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special, size_t ids_max,
-                     struct id_list *out, struct err_text *e);
+// Appends the ids of text, without tokens that a post-processor would add. Invalid UTF-8 becomes
+// U+FFFD first. With parse_special, added tokens in the text become their ids; without, their
+// letters are ordinary text (a user cannot forge a role), except that added tokens of nothing but
+// white space always count. Time is O(n log n). ERR_REQ_TOO_LARGE when out would hold more than
+// ids_max ids; on any error out is as it was before.
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
+                     size_t ids_max, struct id_list *out, struct err_text *e);
 
-// Streaming detokeniser: bytes that form whole UTF-8 characters come out; a cut character waits for its next token.
+// The same for a rendered prompt (chat.h): added tokens count where they lie in trusted spans. All
+// spans are one text, so without added tokens in users' text the ids are those of the whole text
+// with parse_special. The spans must cover the text in order.
+struct chat_output;
+int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *prompt,
+                           size_t ids_max, struct id_list *out, struct err_text *e);
+
+// Streaming detokeniser: bytes that form whole UTF-8 characters come out; a cut character waits for
+// its next token.
 struct detok {
     unsigned char pending[4];
     uint32_t n_pending;
 };
 void detok_init(struct detok *d);
-// Appends the text of one more id to buf (cap bytes): returns bytes written. Special tokens give nothing when skip_special. Bytes that can never
-// become valid UTF-8 come out as U+FFFD. buf needs detok_bytes_max(t).
-size_t detok_push(struct detok *d, const struct tokenizer *t, uint32_t id, bool skip_special, char *buf, size_t cap);
+// Appends the text of one more id to buf (cap bytes): returns bytes written. Special tokens give
+// nothing when skip_special. Bytes that can never become valid UTF-8 come out as U+FFFD. buf needs
+// detok_bytes_max(t).
+size_t detok_push(struct detok *d, const struct tokenizer *t, uint32_t id, bool skip_special,
+                  char *buf, size_t cap);
 size_t detok_finish(struct detok *d, char *buf, size_t cap); // what is still pending, as U+FFFD
 size_t detok_bytes_max(const struct tokenizer *t);
 

@@ -1,0 +1,117 @@
+// bpe.c: a linked list of symbols and a binary heap of merges that could be done.
+#include "common/text/bpe.h"
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+void bpe_init(struct bpe *b, const struct vocab *v) {
+    *b = (struct bpe){.vocab = v};
+}
+
+void bpe_finish(struct bpe *b) {
+    mem_free(b->symbols);
+    mem_free(b->heap);
+    *b = (struct bpe){0};
+}
+
+// Each of the n - 1 first pairs is one candidate, and each of at most n - 1 merges adds two while
+// it removes at least one.
+static int reserve(struct bpe *b, size_t n) {
+    if (b->symbols_capacity < n) {
+        size_t capacity = n < 64 ? 64 : n;
+        struct bpe_symbol *symbols = mem_resize(b->symbols, capacity * sizeof *symbols);
+        if (symbols == NULL) return ERR_FATAL_NOMEM;
+        b->symbols = symbols;
+        b->symbols_capacity = capacity;
+    }
+    if (b->heap_capacity < 2 * n) {
+        size_t capacity = n < 64 ? 128 : 2 * n;
+        struct bpe_candidate *heap = mem_resize(b->heap, capacity * sizeof *heap);
+        if (heap == NULL) return ERR_FATAL_NOMEM;
+        b->heap = heap;
+        b->heap_capacity = capacity;
+    }
+    return 0;
+}
+
+static bool comes_before(const struct bpe_candidate *a, const struct bpe_candidate *b) {
+    return a->rank != b->rank ? a->rank < b->rank : a->position < b->position;
+}
+
+static void sift_up(struct bpe *b, size_t i) {
+    struct bpe_candidate c = b->heap[i];
+    while (i > 0 && comes_before(&c, &b->heap[(i - 1) / 2])) {
+        b->heap[i] = b->heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+        b->steps++;
+    }
+    b->heap[i] = c;
+}
+
+static void sift_down(struct bpe *b, size_t i) {
+    struct bpe_candidate c = b->heap[i];
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= b->n_heap) break;
+        if (child + 1 < b->n_heap && comes_before(&b->heap[child + 1], &b->heap[child])) child++;
+        if (!comes_before(&b->heap[child], &c)) break;
+        b->heap[i] = b->heap[child];
+        i = child;
+        b->steps++;
+    }
+    b->heap[i] = c;
+}
+
+static struct bpe_candidate pop(struct bpe *b) {
+    struct bpe_candidate top = b->heap[0];
+    b->heap[0] = b->heap[--b->n_heap];
+    if (b->n_heap > 0) sift_down(b, 0);
+    b->steps++;
+    return top;
+}
+
+// Offers the merge of the symbol at position with its right neighbour, if there is one.
+static void push(struct bpe *b, uint32_t position) {
+    if (position == ID_NONE || b->symbols[position].next == ID_NONE) return;
+    const struct bpe_symbol *s = &b->symbols[position];
+    const struct merge *m = vocab_merge(b->vocab, s->id, b->symbols[s->next].id);
+    if (m == NULL) return;
+    check(b->n_heap < b->heap_capacity);
+    b->heap[b->n_heap++] = (struct bpe_candidate){m->rank, position, m->id};
+    sift_up(b, b->n_heap - 1);
+}
+
+static void apply(struct bpe *b, const struct bpe_candidate *c) {
+    struct bpe_symbol *s = &b->symbols[c->position];
+    if (s->id == ID_NONE || s->next == ID_NONE) return;
+    struct bpe_symbol *right = &b->symbols[s->next];
+    // The neighbours may have changed since the offer. What counts is the token that they would
+    // form now: Hugging Face compares no more than that, and keeps the old rank.
+    const struct merge *m = vocab_merge(b->vocab, s->id, right->id);
+    if (m == NULL || m->id != c->id) return;
+    s->id = c->id;
+    right->id = ID_NONE;
+    s->next = right->next;
+    if (s->next != ID_NONE) b->symbols[s->next].previous = c->position;
+    push(b, s->previous);
+    push(b, c->position);
+}
+
+int bpe_run(struct bpe *b, const char *piece, size_t n) {
+    check(n >= 1 && n < INT32_MAX);
+    int rc = reserve(b, n);
+    if (rc != 0) return rc;
+    for (uint32_t i = 0; i < n; i++) {
+        b->symbols[i].id = b->vocab->byte_ids[(unsigned char)piece[i]];
+        b->symbols[i].previous = i == 0 ? ID_NONE : i - 1;
+        b->symbols[i].next = i + 1 == n ? ID_NONE : i + 1;
+    }
+    b->n_heap = 0;
+    for (uint32_t i = 0; i + 1 < n; i++)
+        push(b, i);
+    while (b->n_heap > 0) {
+        struct bpe_candidate top = pop(b);
+        apply(b, &top);
+    }
+    return 0;
+}

@@ -1,0 +1,172 @@
+// split.c: PCRE2 with Unicode classes, interpreted: no writable code pages, and the match limit
+// means the same everywhere.
+#include "common/text/split.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/text/bytes.h"
+#include "common/text/pattern.h"
+
+// A pattern of a real tokenizer takes a few steps a byte; one that backtracks over a run of blanks
+// takes two more each.
+#define MATCH_STEPS_BASE 100000u
+#define MATCH_STEPS_PER_BYTE 64u
+#define MATCH_HEAP_KIB_MAX (256u << 10)
+#define MATCH_DEPTH_MAX 10000000u
+
+static void *pcre_alloc(size_t bytes, void *unused) {
+    (void)unused;
+    return mem_alloc(bytes);
+}
+
+static void pcre_free(void *p, void *unused) {
+    (void)unused;
+    mem_free(p);
+}
+
+int splitter_init(struct splitter *s, struct err_text *e) {
+    *s = (struct splitter){0};
+    s->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
+    if (s->memory == NULL)
+        return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for patterns");
+    return 0;
+}
+
+void splitter_finish(struct splitter *s) {
+    for (uint32_t i = 0; i < s->n_stages; i++)
+        pcre2_code_free(s->stages[i]);
+    pcre2_general_context_free(s->memory);
+    *s = (struct splitter){0};
+}
+
+static int compile(struct splitter *s, const struct bytes *pattern, bool literal,
+                   struct err_text *e) {
+    pcre2_compile_context *context = pcre2_compile_context_create(s->memory);
+    if (context == NULL)
+        return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for patterns");
+    pcre2_set_parens_nest_limit(context, 32);
+    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
+    int code = 0;
+    PCRE2_SIZE at = 0;
+    pcre2_code *stage =
+        pcre2_compile((PCRE2_SPTR)pattern->data, pattern->n, options, &code, &at, context);
+    pcre2_compile_context_free(context);
+    if (stage == NULL) {
+        char why[120] = "";
+        pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
+        return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %s", why);
+    }
+    uint32_t matches_empty = 0;
+    pcre2_pattern_info(stage, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    if (matches_empty) {
+        pcre2_code_free(stage);
+        return err_set(e, ERR_FATAL_MODEL,
+                       "tokenizer.json: pattern: it can match the empty string");
+    }
+    s->stages[s->n_stages++] = stage;
+    return 0;
+}
+
+int splitter_add(struct splitter *s, const char *source, size_t n, bool literal,
+                 struct err_text *e) {
+    if (s->n_stages == SPLIT_STAGES_MAX)
+        return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: more than %d pre-tokenizers",
+                       SPLIT_STAGES_MAX);
+    struct bytes pattern = {.n_max = (size_t)PATTERN_BYTES_MAX * 32};
+    int rc = 0;
+    if (literal && (n == 0 || !bytes_append(&pattern, source, n)))
+        rc = err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %zu bytes", n);
+    if (!literal) rc = pattern_translate(&pattern, source, n, e);
+    if (rc == 0) rc = compile(s, &pattern, literal, e);
+    bytes_finish(&pattern);
+    return rc;
+}
+
+int split_work_init(struct split_work *w, const struct splitter *s) {
+    *w = (struct split_work){.splitter = s};
+    w->context = pcre2_match_context_create(s->memory);
+    w->match = pcre2_match_data_create(1, s->memory);
+    if (w->context != NULL && w->match != NULL) {
+        pcre2_set_heap_limit(w->context, MATCH_HEAP_KIB_MAX);
+        pcre2_set_depth_limit(w->context, MATCH_DEPTH_MAX);
+        return 0;
+    }
+    split_work_finish(w);
+    return ERR_FATAL_NOMEM;
+}
+
+void split_work_finish(struct split_work *w) {
+    pcre2_match_data_free(w->match);
+    pcre2_match_context_free(w->context);
+    mem_free(w->cuts.ends);
+    mem_free(w->spare.ends);
+    *w = (struct split_work){0};
+}
+
+static int add_cut(struct cuts *c, size_t end) {
+    if (c->n == c->capacity) {
+        size_t capacity = c->capacity < 64 ? 64 : 2 * c->capacity;
+        uint32_t *ends = mem_resize(c->ends, capacity * sizeof *ends);
+        if (ends == NULL) return ERR_FATAL_NOMEM;
+        c->ends = ends;
+        c->capacity = capacity;
+    }
+    c->ends[c->n++] = (uint32_t)end;
+    return 0;
+}
+
+static int match_failed(int code, struct err_text *e) {
+    if (code == PCRE2_ERROR_NOMEMORY)
+        return err_set(e, ERR_FATAL_NOMEM, "no memory to split the text");
+    return err_set(e, ERR_REQ_TOO_LARGE,
+                   "splitting this text into words takes too many steps (pattern error %d)", code);
+}
+
+static uint32_t match_steps(size_t n) {
+    size_t steps = MATCH_STEPS_BASE + MATCH_STEPS_PER_BYTE * n; // n < 2^31
+    return steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX;
+}
+
+// Cuts text[begin, end) by one stage. The piece is a subject of its own: look-arounds do not see
+// beyond it.
+static int split_piece(struct split_work *w, const pcre2_code *stage, const char *text,
+                       const size_t piece[2], struct err_text *e) {
+    PCRE2_SPTR subject = (PCRE2_SPTR)text + piece[0];
+    size_t n = piece[1] - piece[0], at = 0;
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(w->match);
+    pcre2_set_match_limit(w->context, match_steps(n));
+    while (at < n) {
+        // The text was checked once; checking again at each match would be quadratic.
+        int code = pcre2_match(stage, subject, n, at, PCRE2_NO_UTF_CHECK, w->match, w->context);
+        if (code == PCRE2_ERROR_NOMATCH) break;
+        if (code < 0) return match_failed(code, e);
+        check(range[1] > range[0] && range[0] >= at && range[1] <= n);
+        if (range[0] > at && add_cut(&w->spare, piece[0] + range[0]) != 0) return ERR_FATAL_NOMEM;
+        if (add_cut(&w->spare, piece[0] + range[1]) != 0) return ERR_FATAL_NOMEM;
+        at = range[1];
+    }
+    return at < n ? add_cut(&w->spare, piece[1]) : 0;
+}
+
+int split_run(struct split_work *w, const char *text, size_t n, struct err_text *e) {
+    check(n < INT32_MAX);
+    w->cuts.n = 0;
+    if (n == 0) return 0;
+    int rc = add_cut(&w->cuts, n);
+    for (uint32_t stage = 0; stage < w->splitter->n_stages && rc == 0; stage++) {
+        w->spare.n = 0;
+        size_t piece[2] = {0, 0};
+        for (size_t i = 0; i < w->cuts.n && rc == 0; i++) {
+            piece[1] = w->cuts.ends[i];
+            rc = split_piece(w, w->splitter->stages[stage], text, piece, e);
+            piece[0] = piece[1];
+        }
+        struct cuts done = w->cuts;
+        w->cuts = w->spare;
+        w->spare = done;
+    }
+    return rc;
+}

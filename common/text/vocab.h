@@ -1,0 +1,70 @@
+// vocab.h: the tokens of a byte-level BPE and its merges, with the two look-ups that encoding
+// needs.
+//
+// A token's content in the file is written in the byte alphabet (each byte as one printable
+// character, "Ġ" for a space); here tokens are kept as the bytes they stand for. Content outside
+// that alphabet stands for itself and is never produced from text. Filled once by the file reader,
+// then immutable.
+#ifndef MOESAIC_COMMON_TEXT_VOCAB_H
+#define MOESAIC_COMMON_TEXT_VOCAB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/mem.h"
+
+#define ID_NONE UINT32_MAX
+#define TOKEN_BYTES_MAX 65536
+#define MERGES_MAX 4194304
+
+struct token {
+    const char *bytes; // in the arena; NULL: no such id
+    uint32_t n_bytes;
+    bool in_alphabet; // content was in the byte alphabet
+    bool ordinary;    // in the model's vocabulary (not only an added token)
+    bool added, special;
+};
+
+struct merge {
+    uint32_t left, right; // left ID_NONE: an empty slot
+    uint32_t rank, id;
+};
+
+struct vocab {
+    struct arena arena;
+    struct token *tokens; // [n_ids]
+    uint32_t n_ids;       // largest id + 1
+    uint32_t *text_slots; // id + 1 of ordinary tokens by their bytes; 0 = empty
+    uint32_t text_mask;
+    struct merge *merges; // by pair
+    uint32_t merge_mask;
+    uint32_t byte_ids[256];
+    uint32_t token_bytes_max;
+};
+
+// Room for ids below n_ids and n_merges merges.
+int vocab_init(struct vocab *v, uint32_t n_ids, uint32_t n_merges, struct err_text *e);
+void vocab_finish(struct vocab *v);
+
+// The bytes of content: in the byte alphabet, else as it is. out has room for content_bytes.
+// Returns the count.
+size_t vocab_content_bytes(const char *content, size_t content_bytes, char *out, bool *in_alphabet);
+
+// Stores a token's bytes under id, which must be free.
+int vocab_store(struct vocab *v, uint32_t id, const char *content, size_t content_bytes,
+                struct err_text *e);
+// Makes a stored token findable. ERR_FATAL_MODEL when its content is there already.
+int vocab_index(struct vocab *v, uint32_t id, struct err_text *e);
+// After all tokens: refuses a vocabulary that lacks one of the 256 bytes.
+int vocab_find_bytes(struct vocab *v, struct err_text *e);
+// Adds a merge; the last one of a pair counts.
+int vocab_add_merge(struct vocab *v, struct merge m, struct err_text *e);
+
+// An ordinary token by its bytes; ID_NONE when there is none.
+uint32_t vocab_id(const struct vocab *v, const char *bytes, size_t n, bool in_alphabet);
+// NULL when the two do not merge.
+const struct merge *vocab_merge(const struct vocab *v, uint32_t left, uint32_t right);
+
+#endif
