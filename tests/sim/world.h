@@ -26,11 +26,13 @@ struct sim_config {
     int64_t fabric_delay_ns_max;  // a fabric message takes 0..max, in order for each pair
     int64_t channel_delay_ns_max; // likewise a channel message
     int64_t detect_ns_max;        // after a kill its peers learn of it within 0..max
+    uint32_t end_lost_percent;    // of 100 clean ends of an epoch, how many its peers take for a loss
     uint64_t steps_max;           // baton passes until the run counts as a livelock; 0 = 50 million
     bool verbose;                 // print each pass: who, when
 };
 
-// Seed and delays of a friendly network: 200 us fabric, 2 ms channel, 50 ms detection.
+// Seed and delays of a friendly network: 200 us fabric, 2 ms channel, 50 ms detection, every second end
+// of an epoch taken for a loss.
 struct sim_config sim_config_default(uint64_t seed);
 
 // The seed of a test: the environment variable SEED when set, else fallback; printed, so that a failure can be replayed.
@@ -63,7 +65,7 @@ enum sim_end {
     SIM_DONE,     // every process returned
     SIM_TIME,     // the virtual clock reached the limit; sim_run may be called again
     SIM_UNTIL,    // the predicate became true; sim_run may be called again
-    SIM_DEADLOCK, // nobody can ever run again; who waits for what was printed
+    SIM_DEADLOCK, // no time limit was given and nobody can ever run again; who waits for what was printed
     SIM_STEPS     // steps_max passes without an end: a livelock; printed likewise
 };
 
@@ -72,6 +74,8 @@ enum sim_end sim_run(struct sim *s, int64_t until_ns);
 // Likewise, and until done(arg) is true; it is asked at every baton pass, so it must be cheap and only look.
 enum sim_end sim_run_until(struct sim *s, int64_t until_ns, bool (*done)(void *arg), void *arg);
 
+// Prints who waits for what.
+void sim_dump(const struct sim *s, const char *why);
 int64_t sim_now_ns(const struct sim *s);
 uint64_t sim_steps(const struct sim *s);
 // A hash over every baton pass (who, when) and every sim_note: equal seeds give equal hashes.

@@ -1,0 +1,142 @@
+// channel.c: what all channels share: the inbox between a transport's threads and the owner, and
+// the call table.
+#include "common/net/channel.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/net/channel_impl.h"
+
+static bool copy_string(const char **field) {
+    if (*field == NULL) return true;
+    *field = mem_strdup(*field);
+    return *field != NULL;
+}
+
+int channel_init(struct channel *c, const struct channel_ops *ops,
+                 const struct channel_config *config, struct err_text *e) {
+    check(config->env != NULL && config->waker != NULL && config->address != NULL);
+    *c = (struct channel){.ops = ops, .config = *config};
+    if (!copy_string(&c->config.address))
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");
+    if (!copy_string(&c->config.token)) {
+        mem_free((void *)(uintptr_t)c->config.address);
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");
+    }
+    pthread_mutex_init(&c->lock, NULL);
+    return 0;
+}
+
+void channel_finish(struct channel *c) {
+    while (c->first != NULL) {
+        struct channel_item *item = c->first;
+        c->first = item->next;
+        channel_item_free(item);
+    }
+    pthread_mutex_destroy(&c->lock);
+    mem_free((void *)(uintptr_t)c->config.address);
+    mem_free((void *)(uintptr_t)c->config.token);
+}
+
+struct channel_item *channel_item_make(enum channel_event_kind kind, uint64_t peer,
+                                       const char *text) {
+    struct channel_item *item = mem_zalloc(sizeof *item);
+    if (item == NULL) return NULL;
+    item->event.kind = kind;
+    item->event.peer = peer;
+    if (text != NULL) snprintf(item->event.text, sizeof item->event.text, "%s", text);
+    return item;
+}
+
+int channel_item_set(struct channel_item *item, const void *data, size_t bytes) {
+    item->event.data = mem_alloc(bytes);
+    if (item->event.data == NULL) return ERR_FATAL_NOMEM;
+    if (bytes > 0) memcpy(item->event.data, data, bytes);
+    item->event.bytes = bytes;
+    return 0;
+}
+
+void channel_item_free(struct channel_item *item) {
+    if (item == NULL) return;
+    channel_event_finish(&item->event);
+    mem_free(item);
+}
+
+void channel_push(struct channel *c, struct channel_item *item) {
+    if (item == NULL) return;
+    item->next = NULL;
+    pthread_mutex_lock(&c->lock);
+    if (c->last != NULL)
+        c->last->next = item;
+    else
+        c->first = item;
+    c->last = item;
+    pthread_mutex_unlock(&c->lock);
+    waker_wake(c->config.waker);
+}
+
+void channel_forget(struct channel *c, uint64_t peer) {
+    pthread_mutex_lock(&c->lock);
+    struct channel_item *rest = c->first;
+    c->first = c->last = NULL;
+    while (rest != NULL) {
+        struct channel_item *item = rest;
+        rest = item->next;
+        item->next = NULL;
+        if (item->event.peer == peer && item->event.kind == CHANNEL_MESSAGE) {
+            channel_item_free(item);
+            continue;
+        }
+        if (c->last != NULL)
+            c->last->next = item;
+        else
+            c->first = item;
+        c->last = item;
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+int channel_next(struct channel *c, struct channel_event *out) {
+    if (c->ops->poll != NULL) c->ops->poll(c);
+    pthread_mutex_lock(&c->lock);
+    struct channel_item *item = c->first;
+    if (item != NULL) {
+        c->first = item->next;
+        if (c->first == NULL) c->last = NULL;
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (item == NULL) return ERR_AGAIN;
+    *out = item->event;
+    mem_free(item);
+    return 0;
+}
+
+void channel_event_finish(struct channel_event *ev) {
+    mem_free(ev->data);
+    ev->data = NULL;
+    ev->bytes = 0;
+}
+
+int channel_send(struct channel *c, uint64_t peer, const void *data, size_t bytes) {
+    if (bytes > CONTROL_MESSAGE_BYTES_MAX) return ERR_REQ_TOO_LARGE;
+    return c->ops->send(c, peer, data, bytes);
+}
+
+void channel_drop(struct channel *c, uint64_t peer, bool refused, const char *reason) {
+    c->ops->drop(c, peer, refused, reason);
+}
+
+void channel_close(struct channel *c) {
+    if (c == NULL) return;
+    c->ops->close(c); // frees c
+}
+
+bool channel_is_local(const char *address) {
+    static const char *const prefixes[] = {"localhost:", "127.", "[::1]:", "unix:"};
+    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+        if (strncmp(address, prefixes[i], strlen(prefixes[i])) == 0) return true;
+    }
+    return false;
+}

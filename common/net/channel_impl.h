@@ -1,0 +1,57 @@
+// channel_impl.h: what the channels share behind channel.h: the inbox, the function table, the strings of a config.
+//
+// Only common/net/channel*.c include this. The inbox is filled by the channel's own threads and drained by the owner.
+#ifndef MOESAIC_COMMON_NET_CHANNEL_IMPL_H
+#define MOESAIC_COMMON_NET_CHANNEL_IMPL_H
+
+#include <pthread.h>
+
+#include "common/base/limits.h"
+#include "common/net/channel.h"
+
+// A peer with more messages than this waiting, to it or from it, does not keep up and is dropped.
+#define CHANNEL_WAITING_MAX 1000
+#define CHANNEL_BACKOFF_MIN_NS (200 * NS_PER_MS)
+#define CHANNEL_BACKOFF_MAX_NS (5 * NS_PER_S)
+
+struct channel_item {
+    struct channel_item *next;
+    int64_t due_ns;      // memory only
+    uint64_t generation; // memory only: the stream it belongs to
+    struct channel_event event;
+};
+
+struct channel_ops {
+    void (*poll)(struct channel *c); // moves what is due into the inbox; may be NULL
+    int (*send)(struct channel *c, uint64_t peer, const void *data, size_t bytes);
+    void (*drop)(struct channel *c, uint64_t peer, bool refused, const char *reason);
+    void (*close)(struct channel *c); // ends its threads; frees all but the base's own
+};
+
+// The first member of every implementation's channel.
+struct channel {
+    const struct channel_ops *ops;
+    struct channel_config config; // address and token are owned copies
+    pthread_mutex_t lock;         // guards the inbox
+    struct channel_item *first, *last;
+};
+
+// Copies the config's strings. On failure nothing is left to finish.
+int channel_init(struct channel *c, const struct channel_ops *ops, const struct channel_config *config,
+                 struct err_text *e);
+void channel_finish(struct channel *c);
+
+// An event with a copy of data; text may be NULL. NULL when memory is out.
+struct channel_item *channel_item_make(enum channel_event_kind kind, uint64_t peer, const char *text);
+int channel_item_set(struct channel_item *item, const void *data, size_t bytes);
+void channel_item_free(struct channel_item *item);
+
+// Appends an item (NULL is ignored) and wakes the owner.
+void channel_push(struct channel *c, struct channel_item *item);
+// Forgets the waiting messages of a peer.
+void channel_forget(struct channel *c, uint64_t peer);
+
+// Whether the host of "host:port" or a "unix:" path can only be reached from this machine.
+bool channel_is_local(const char *address);
+
+#endif
