@@ -1,7 +1,8 @@
 // leader.h: the leader's heart: members, scheduler and drive on one thread, behind a mailbox.
 //
-// leader_run is the scheduler thread: it owns all request state, block tables, placement and membership, and shares nothing.
-// Every other thread (HTTP, gRPC, tests, the simulator) uses only the functions marked "any thread".
+// leader_run is the scheduler thread: it owns all request state, block tables, placement and
+// membership, and shares nothing. Every other thread (HTTP, gRPC, tests, the simulator) uses only
+// the functions marked "any thread".
 #ifndef MOESAIC_LEADER_LEADER_H
 #define MOESAIC_LEADER_LEADER_H
 
@@ -15,45 +16,56 @@ struct leader;
 
 struct leader_config {
     struct env *env;
-    struct waker *waker;     // of the thread that will call leader_run; the channel and the fabric use the same
+    struct waker
+        *waker; // of the thread that will call leader_run; the channel and the fabric use the same
     struct channel *channel; // listening; not owned, as all pointers here
     struct fabric *fabric;   // opened
     const struct model_spec *spec;
-    const char *model;       // folder, sent to workers
-    uint64_t model_digest;   // weights_folder_digest
+    const char *model;     // folder, sent to workers
+    uint64_t model_digest; // weights_folder_digest
     const char *build_id;
-    const char *dtype;       // "auto", ...
+    const char *dtype; // "auto", ...
     enum dtype kv_dtype;
     uint32_t n_ranks;
     uint32_t max_num_seqs;           // slots a rank
     uint32_t max_num_batched_tokens; // rows a rank and step
     uint32_t max_model_len;
-    uint32_t pipeline_depth;         // 1 or 2
-    uint64_t kv_cache_bytes;         // a rank; 0 = per cent
+    uint32_t pipeline_depth; // 1 or 2
+    uint64_t kv_cache_bytes; // a rank; 0 = per cent
     uint32_t kv_cache_percent;
-    uint32_t kv_blocks_max;          // 0 = what fits; tests make it small
-    int64_t step_timeout_ns;         // a result later than this loses the group
+    uint32_t kv_blocks_max;  // 0 = what fits; tests make it small
+    int64_t step_timeout_ns; // a result later than this loses the group
     bool digest;
 };
 
 int leader_create(struct leader **out, const struct leader_config *config, struct err_text *e);
 void leader_destroy(struct leader *l); // after leader_run returned
 
-// Runs until leader_stop or env_stopped. Requests still there get FINISH_ERROR with ERR_REQ_UNAVAILABLE.
+// Runs until leader_stop or env_stopped. Requests still there get FINISH_ERROR with
+// ERR_REQ_UNAVAILABLE.
 int leader_run(struct leader *l);
 void leader_stop(struct leader *l); // any thread
 
-// Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE while no group is ready, or
-// ERR_REQ_QUEUE_FULL when the mailbox is full.
+// Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE
+// while no group is ready, or ERR_REQ_QUEUE_FULL when the mailbox is full.
 int leader_submit(struct leader *l, struct request *r);
 // Any thread. The request ends with FINISH_ABORT unless it ended before; unknown ids are ignored.
 void leader_abort(struct leader *l, uint64_t request_id);
 
-bool leader_ready(const struct leader *l); // any thread: a group is formed and its last step was in time
+bool leader_ready(
+    const struct leader *l); // any thread: a group is formed and its last step was in time
 
-// A consistent copy of what a person or /metrics wants to see. Any thread; refreshed by the scheduler at least once a second
-// while anything changes.
-enum member_state { MEMBER_FREE, MEMBER_JOINED, MEMBER_LOADING, MEMBER_LOADED, MEMBER_FORMING, MEMBER_READY, MEMBER_LOST };
+// A consistent copy of what a person or /metrics wants to see. Any thread; refreshed by the
+// scheduler at least once a second while anything changes.
+enum member_state {
+    MEMBER_FREE,
+    MEMBER_JOINED,
+    MEMBER_LOADING,
+    MEMBER_LOADED,
+    MEMBER_FORMING,
+    MEMBER_READY,
+    MEMBER_LOST
+};
 
 struct member_view {
     enum member_state state;
@@ -69,19 +81,21 @@ struct leader_view {
     uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used;
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
     uint32_t n_ranks;
-    char state[160]; // one sentence: "waiting for 1 of 2 workers"
+    char state[160];                   // one sentence: "waiting for 1 of 2 workers"
     const struct member_view *members; // [n_ranks]
     const uint64_t *expert_tokens;     // [n_layers][n_experts], cumulative over epochs
     uint64_t phase_ns[16];             // summed over ranks by enum step_phase
     uint64_t step_ns;                  // summed wall time of steps as the leader sees them
 };
 
-// Copies into out; members and expert_tokens point into memory owned by out until leader_view_finish.
+// Copies into out; members and expert_tokens point into memory owned by out until
+// leader_view_finish.
 int leader_view(struct leader *l, struct leader_view *out);
 void leader_view_finish(struct leader_view *v);
 
-// Recounts what must add up (blocks, slots, queues). Returns 0 or logs and returns an error. Runs on the scheduler thread
-// through the mailbox; blocks the caller until done. Any thread but the scheduler's.
+// Recounts what must add up (blocks, slots, queues). Returns 0 or logs and returns an error. Runs
+// on the scheduler thread through the mailbox; blocks the caller until done. Any thread but the
+// scheduler's.
 int leader_check(struct leader *l);
 
 // Called on the scheduler thread after every step, for metrics; may be NULL. Set before leader_run.
@@ -89,6 +103,7 @@ struct step_report {
     uint32_t n_prompt_tokens, n_decode_tokens, n_ranks_busy;
     int64_t step_ns;
 };
-void leader_on_step(struct leader *l, void (*report)(void *context, const struct step_report *r), void *context);
+void leader_on_step(struct leader *l, void (*report)(void *context, const struct step_report *r),
+                    void *context);
 
 #endif

@@ -1,4 +1,5 @@
-// request.h: one generation: one prompt, one choice. Made by an API thread, owned by the scheduler from sched_submit on.
+// request.h: one generation: one prompt, one choice. Made by an API thread, owned by the scheduler
+// from sched_submit on.
 #ifndef MOESAIC_LEADER_REQUEST_H
 #define MOESAIC_LEADER_REQUEST_H
 
@@ -11,8 +12,8 @@
 struct sampling {
     float temperature; // 0 = greedy
     float top_p, min_p;
-    uint32_t top_k;      // 0 = off
-    uint64_t seed;       // drawn at admission when the client gave none
+    uint32_t top_k; // 0 = off
+    uint64_t seed;  // drawn at admission when the client gave none
     uint32_t prompt_index, choice_index;
     bool want_logprob;
     uint32_t n_logprobs; // alternatives, <= TOP_LOGPROBS_MAX
@@ -20,27 +21,29 @@ struct sampling {
 
 enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERROR };
 
-// What the scheduler tells the API side, in order. finish != FINISH_NONE is the last event, exactly one a request; after it the
-// scheduler touches neither the request nor sink_context. The first event after admission to a slot has is_start.
+// What the scheduler tells the API side, in order. finish != FINISH_NONE is the last event, exactly
+// one a request; after it the scheduler touches neither the request nor sink_context. The first
+// event after admission to a slot has is_start.
 struct token_event {
     void *sink_context;
     uint64_t request_id;
-    bool is_start;   // no token: the request left the queue (for queue-time metrics)
+    bool is_start; // no token: the request left the queue (for queue-time metrics)
     bool has_token;
     uint32_t token;
     float logprob;
     uint32_t n_top;
     uint32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];
-    uint64_t digest;     // rolling over this request's sampled rows so far
-    enum finish finish;  // STOP: a stop id was sampled (it is not delivered as a token unless has_token)
-    uint32_t stop_id;    // with FINISH_STOP
-    int error;           // with FINISH_ERROR: enum err
-    char message[160];   // with FINISH_ERROR
+    uint64_t digest; // rolling over this request's sampled rows so far
+    enum finish
+        finish; // STOP: a stop id was sampled (it is not delivered as a token unless has_token)
+    uint32_t stop_id;  // with FINISH_STOP
+    int error;         // with FINISH_ERROR: enum err
+    char message[160]; // with FINISH_ERROR
 };
 
 struct request {
-    uint64_t id; // unique in the process
+    uint64_t id;      // unique in the process
     uint32_t *prompt; // owned, mem_alloc'd
     uint32_t n_prompt;
     struct sampling sampling;
@@ -52,7 +55,13 @@ struct request {
     void *sink_context;
 };
 
-struct request *request_create(uint32_t n_prompt); // with room for n_prompt ids; NULL when memory is out
+// Where the scheduler has it. Requests move only along request_may_move's table.
+enum request_state { REQ_QUEUED, REQ_PREFILLING, REQ_DECODING, REQ_ENDED };
+
+bool request_may_move(enum request_state from, enum request_state to);
+
+struct request *
+request_create(uint32_t n_prompt); // with room for n_prompt ids; NULL when memory is out
 void request_destroy(struct request *r);
 
 #endif

@@ -36,6 +36,7 @@ const char *err_name(int code) {
     case ERR_FATAL_MODEL: return "fatal_model";
     case ERR_FATAL_CONFIG: return "fatal_config";
     case ERR_FATAL_STOPPED: return "fatal_stopped";
+    case ERR_FATAL_BOOKS: return "fatal_books";
     default: return "unknown";
     }
 }

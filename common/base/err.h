@@ -27,7 +27,8 @@ enum err {
     ERR_FATAL_IO = -301,     // file or socket; the text names it
     ERR_FATAL_MODEL = -302,  // a model, tokenizer or template file is wrong; the text names file and field
     ERR_FATAL_CONFIG = -303, // a flag, key or variable is wrong; the text names it
-    ERR_FATAL_STOPPED = -304 // the process was told to stop (in the simulator: was killed)
+    ERR_FATAL_STOPPED = -304, // the process was told to stop (in the simulator: was killed)
+    ERR_FATAL_BOOKS = -305    // a recount of our own books did not add up: a bug
 };
 
 #define ERR_TEXT_MAX 512

@@ -41,6 +41,9 @@
 #define SEQS_MAX 4096            // sequence slots a rank
 #define BATCHED_TOKENS_MAX 65536 // rows a rank and step
 #define PIPELINE_DEPTH_MAX 2
+#define KV_BLOCKS_MAX (1u << 24)  // pages a rank: 268 million tokens
+#define REQUESTS_LIVE_MAX 16384   // waiting or running in one leader
+#define QUEUE_WAIT_S 30           // how long queued requests wait for a lost group to form again
 #define SEGMENTS_MAX 8 // S of a row-parallel product (docs/arithmetic.md)
 
 // Requests.

@@ -1,0 +1,202 @@
+// drive.c: the two turns over the network: a plan to every rank, a result from every rank. plan.c
+// is before and after it in the walk; worker/step.c is at the other end.
+#include "leader/drive.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "leader/wire.h"
+
+struct flight {
+    struct step_plan plan;
+    struct wire_buffer *buffers; // [n_ranks], owned; the fabric may read them until it is flushed
+    int64_t begun_ns; // when it was sent, or the step before it ended, whichever is later
+};
+
+struct drive {
+    struct drive_config config;
+    struct wire *wire;
+    struct flight flights[PIPELINE_DEPTH_MAX]; // a ring
+    uint32_t first, n_flights;
+    bool open;
+    uint64_t epoch;
+    struct drive_counts counts;
+    void (*report)(void *context, const struct step_report *r);
+    void *report_context;
+};
+
+static int flight_init(struct flight *f, const struct sched_config *shape) {
+    f->buffers = mem_array(shape->n_ranks, sizeof *f->buffers);
+    if (f->buffers == NULL) return ERR_FATAL_NOMEM;
+    return step_plan_init(&f->plan, shape);
+}
+
+static void flight_finish(struct flight *f, uint32_t n_ranks) {
+    for (uint32_t i = 0; f->buffers != NULL && i < n_ranks; i++)
+        mem_free(f->buffers[i].data);
+    mem_free(f->buffers);
+    step_plan_finish(&f->plan);
+}
+
+int drive_create(struct drive **out, const struct drive_config *config, struct err_text *e) {
+    check(config->depth >= 1 && config->depth <= PIPELINE_DEPTH_MAX);
+    struct drive *d = mem_zalloc(sizeof *d);
+    if (d == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the drive");
+    d->config = *config;
+    int err = wire_create(&d->wire, &config->shape);
+    for (uint32_t i = 0; i < config->depth && err == 0; i++)
+        err = flight_init(&d->flights[i], &config->shape);
+    if (err != 0) {
+        drive_destroy(d);
+        return err_set(e, err, "no memory for the step plans of %u ranks", config->shape.n_ranks);
+    }
+    *out = d;
+    return 0;
+}
+
+void drive_destroy(struct drive *d) {
+    if (d == NULL) return;
+    for (uint32_t i = 0; i < PIPELINE_DEPTH_MAX; i++)
+        flight_finish(&d->flights[i], d->config.shape.n_ranks);
+    wire_destroy(d->wire);
+    mem_free(d);
+}
+
+void drive_on_step(struct drive *d, void (*report)(void *context, const struct step_report *r),
+                   void *context) {
+    d->report = report;
+    d->report_context = context;
+}
+
+void drive_begin(struct drive *d, uint64_t epoch) {
+    check(!d->open && d->n_flights == 0);
+    d->open = true;
+    d->epoch = epoch;
+}
+
+void drive_end(struct drive *d) {
+    d->open = false;
+    d->n_flights = 0;
+}
+
+// --- plans out
+
+static int send_plans(struct drive *d, struct flight *f, struct err_text *e) {
+    uint64_t number = f->plan.number;
+    for (uint32_t rank = 0; rank < f->plan.n_ranks; rank++) {
+        struct wire_buffer *b = &f->buffers[rank];
+        if (wire_encode(d->wire, d->epoch, number, &f->plan.ranks[rank], b) != 0)
+            return err_set(e, ERR_PEER_LOST, "no memory for the plan of step %" PRIu64, number);
+        int err = fabric_send(d->config.fabric, rank, fabric_tag(FABRIC_PLAN, number, 0), NULL, 0,
+                              b->data, b->bytes);
+        if (err != 0)
+            return err_set(e, err, "plan of step %" PRIu64 " to rank %u: %s", number, rank,
+                           err_name(err));
+    }
+    return 0;
+}
+
+// Longer than a peer's death takes to be noticed; while it waits the scheduler's thread does
+// nothing else.
+#define FLUSH_NS (5 * NS_PER_S)
+
+// The buffers of the flight that is reused were sent a whole step ago, so this waits for nothing in
+// practice.
+static int flush(struct drive *d, int64_t now_ns, struct err_text *e) {
+    int err = fabric_flush(d->config.fabric, now_ns + FLUSH_NS);
+    return err == 0 ? 0 : err_set(e, err, "earlier plans did not leave: %s", err_name(err));
+}
+
+int drive_pump(struct drive *d, bool *progress, struct err_text *e) {
+    *progress = false;
+    while (d->open && d->n_flights < d->config.depth) {
+        struct flight *f = &d->flights[(d->first + d->n_flights) % d->config.depth];
+        if (!sched_plan(d->config.sched, &f->plan)) return 0;
+        f->begun_ns = env_now_ns(d->config.env);
+        d->n_flights++;
+        *progress = true;
+        int err = flush(d, f->begun_ns, e);
+        if (err == 0) err = send_plans(d, f, e);
+        if (err != 0) return err;
+        log_trace("drive", "step %" PRIu64 " prompt_tokens %u decode_tokens %u ranks_busy %u",
+                  f->plan.number, f->plan.n_prompt_tokens, f->plan.n_decode_tokens,
+                  f->plan.n_ranks_busy);
+    }
+    return 0;
+}
+
+// --- results in
+
+static void step_over(struct drive *d) {
+    struct flight *f = &d->flights[d->first];
+    int64_t now_ns = env_now_ns(d->config.env);
+    struct step_report report = {.n_prompt_tokens = f->plan.n_prompt_tokens,
+                                 .n_decode_tokens = f->plan.n_decode_tokens,
+                                 .n_ranks_busy = f->plan.n_ranks_busy,
+                                 .step_ns = now_ns - f->begun_ns};
+    d->first = (d->first + 1) % d->config.depth;
+    d->n_flights--;
+    if (d->n_flights > 0) d->flights[d->first].begun_ns = now_ns;
+    d->counts.steps++;
+    d->counts.step_ns += (uint64_t)report.step_ns;
+    if (d->report != NULL) d->report(d->report_context, &report);
+}
+
+// The oldest step that this rank still owes: ranks answer in order.
+static struct flight *owed_by(struct drive *d, uint32_t rank) {
+    for (uint32_t i = 0; i < d->n_flights; i++) {
+        struct flight *f = &d->flights[(d->first + i) % d->config.depth];
+        if (!f->plan.ranks[rank].answered) return f;
+    }
+    return NULL;
+}
+
+int drive_result(struct drive *d, const struct fabric_msg *message, struct err_text *e) {
+    uint32_t rank = message->peer;
+    if (rank >= d->config.shape.n_ranks)
+        return err_set(e, ERR_PEER_PROTOCOL, "a result came from peer %u, which is no rank", rank);
+    struct flight *f = owed_by(d, rank);
+    if (f == NULL)
+        return err_set(e, ERR_PEER_PROTOCOL, "rank %u sent a result that nobody asked for", rank);
+    struct wire_expect expect = {
+        .epoch = d->epoch, .step = f->plan.number, .rank = rank, .plan = &f->plan.ranks[rank]};
+    struct wire_result result;
+    int err = wire_decode(d->wire, message->data, message->bytes, &expect, &result, e);
+    if (err != 0) return err;
+    for (int i = 0; i < 16; i++)
+        d->counts.phase_ns[i] += result.phase_ns[i];
+    if (sched_apply(d->config.sched, &f->plan, rank, result.results)) step_over(d);
+    return 0;
+}
+
+int64_t drive_deadline(const struct drive *d) {
+    return d->n_flights == 0 ? NO_DEADLINE
+                             : d->flights[d->first].begun_ns + d->config.step_timeout_ns;
+}
+
+int drive_late(const struct drive *d, int64_t now_ns, struct err_text *e) {
+    if (now_ns < drive_deadline(d)) return 0;
+    const struct step_plan *plan = &d->flights[d->first].plan;
+    uint32_t n_missing = 0, missing = 0;
+    for (uint32_t rank = plan->n_ranks; rank-- > 0;) {
+        if (plan->ranks[rank].answered) continue;
+        missing = rank;
+        n_missing++;
+    }
+    return err_set(e, ERR_PEER_TIMEOUT,
+                   "step %" PRIu64 " did not return within %" PRId64
+                   " ms from %u ranks, first rank %u",
+                   plan->number, d->config.step_timeout_ns / NS_PER_MS, n_missing, missing);
+}
+
+bool drive_in_flight(const struct drive *d) {
+    return d->n_flights > 0;
+}
+
+void drive_count(const struct drive *d, struct drive_counts *out) {
+    *out = d->counts;
+}

@@ -1,0 +1,176 @@
+// join.c: who may come in: the checks of a worker's hello and of what it loaded, and the choice of
+// its rank.
+//
+// A refusal is a sentence for the person who started the worker: it names what differs, here and
+// there.
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/dtype.h"
+#include "common/base/log.h"
+#include "leader/members_state.h"
+
+#define ARITHMETIC_CLASS "base"
+
+// Text of a worker goes to logs and pages: printable ASCII only.
+static void copy_text(char *out, size_t cap, const char *text) {
+    size_t i = 0;
+    for (; i + 1 < cap && text[i] != '\0'; i++)
+        out[i] = text[i] >= 0x20 && text[i] < 0x7f ? text[i] : '?';
+    out[i] = '\0';
+}
+
+static bool has_class(const Moesaic__Control__V1__Hello *hello) {
+    for (size_t i = 0; i < hello->n_arithmetic_classes; i++) {
+        if (strcmp(hello->arithmetic_classes[i], ARITHMETIC_CLASS) == 0) return true;
+    }
+    return false;
+}
+
+static int check_hello(const struct members *m, const Moesaic__Control__V1__Hello *hello,
+                       struct err_text *e) {
+    if (hello->protocol != CONTROL_PROTOCOL)
+        return err_set(e, ERR_PEER_REFUSED, "control protocol %u is not the leader's %d",
+                       hello->protocol, CONTROL_PROTOCOL);
+    if (strcmp(hello->build_id, m->config.leader->build_id) != 0)
+        return err_set(e, ERR_PEER_REFUSED, "build %.64s is not the leader's %.64s",
+                       hello->build_id, m->config.leader->build_id);
+    if (!has_class(hello))
+        return err_set(e, ERR_PEER_REFUSED, "the worker does not compute in arithmetic class %s",
+                       ARITHMETIC_CLASS);
+    if (hello->wanted_rank < -1 ||
+        (hello->wanted_rank >= 0 && (uint32_t)hello->wanted_rank >= m->n_ranks))
+        return err_set(e, ERR_PEER_REFUSED, "rank %d does not exist among %u workers",
+                       hello->wanted_rank, m->n_ranks);
+    return 0;
+}
+
+static bool is_free(const struct members *m, uint32_t rank) {
+    return rank < m->n_ranks && !member_present(&m->ranks[rank]);
+}
+
+// What it still holds comes first, because another rank would mean loading anew; then what its
+// start asked for; then any.
+static struct member *choose_rank(const struct members *m,
+                                  const Moesaic__Control__V1__Hello *hello) {
+    bool holds = hello->has_weights && hello->held_n_ranks == m->n_ranks &&
+                 hello->held_model_digest == m->config.leader->model_digest;
+    if (holds && is_free(m, hello->held_rank)) return &m->ranks[hello->held_rank];
+    if (hello->wanted_rank >= 0 && is_free(m, (uint32_t)hello->wanted_rank))
+        return &m->ranks[hello->wanted_rank];
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (is_free(m, i)) return &m->ranks[i];
+    }
+    return NULL;
+}
+
+static void send_welcome(struct members *m, const struct member *k) {
+    const struct leader_config *c = m->config.leader;
+    Moesaic__Control__V1__Welcome w = MOESAIC__CONTROL__V1__WELCOME__INIT;
+    w.rank = member_rank(m, k);
+    w.n_ranks = m->n_ranks;
+    w.model = (char *)c->model; // packing reads only, here and below
+    w.model_digest = c->model_digest;
+    w.arithmetic_class = (char *)ARITHMETIC_CLASS;
+    w.dtype = (char *)c->dtype;
+    w.kv_cache_dtype = (char *)dtype_name(c->kv_dtype);
+    w.max_num_seqs = c->max_num_seqs;
+    w.max_num_batched_tokens = c->max_num_batched_tokens;
+    w.max_model_len = c->max_model_len;
+    w.kv_cache_bytes = c->kv_cache_bytes;
+    w.kv_cache_percent = c->kv_cache_percent;
+    w.digest = c->digest;
+    join_down down = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
+    down.kind_case = MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_WELCOME;
+    down.welcome = &w;
+    members_send(m, k->peer, &down);
+}
+
+// A worker whose stream broke may be back before the end of the old one was noticed.
+static void lose_earlier_stream(struct members *m, uint64_t instance) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        struct member *k = &m->ranks[i];
+        if (member_present(k) && k->instance == instance)
+            member_drop(m, k, false, "the worker joined again on a new stream");
+    }
+}
+
+int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
+               struct err_text *e) {
+    int err = check_hello(m, hello, e);
+    if (err != 0) return err;
+    lose_earlier_stream(m, hello->instance);
+    struct member *k = choose_rank(m, hello);
+    if (k == NULL) return err_set(e, ERR_PEER_REFUSED, "all %u ranks are taken", m->n_ranks);
+    k->peer = peer;
+    k->instance = hello->instance;
+    k->n_cores = hello->n_cores;
+    k->bytes_done = k->bytes_total = k->steps = 0;
+    k->kv_blocks = k->kv_blocks_held = 0;
+    copy_text(k->kernels, sizeof k->kernels, hello->kernels);
+    copy_text(k->host, sizeof k->host, hello->host);
+    copy_text(k->name, sizeof k->name, hello->name);
+    if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
+    memset(k->counters_seen, 0, k->n_counters * sizeof k->counters_seen[0]);
+    k->heard_ns = env_now_ns(m->config.env);
+    member_move(m, k, MEMBER_JOINED);
+    log_info("members", "worker joined rank %u name %s kernels %s cores %u", member_rank(m, k),
+             k->name, k->kernels, k->n_cores);
+    send_welcome(m, k);
+    return 0;
+}
+
+// --- what it loaded
+
+static int check_shared(const struct members *m, const struct member *k, uint64_t digest,
+                        struct err_text *e) {
+    const char *text = "the tensors that every rank holds differ from those of the other workers: "
+                       "is it the same checkpoint?";
+    if (m->shared_pinned)
+        return digest == m->shared_digest ? 0 : err_set(e, ERR_PEER_REFUSED, "%s", text);
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *other = &m->ranks[i];
+        bool loaded = other->state == MEMBER_LOADED || other->state == MEMBER_FORMING ||
+                      other->state == MEMBER_READY;
+        if (other != k && loaded && other->shared_digest != digest)
+            return err_set(e, ERR_PEER_REFUSED, "%s", text);
+    }
+    return 0;
+}
+
+int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1__Loaded *loaded,
+                struct err_text *e) {
+    uint32_t rank = member_rank(m, k);
+    if (loaded->model_digest != m->config.leader->model_digest)
+        return err_set(e, ERR_PEER_REFUSED,
+                       "model digest %016" PRIx64 " is not the leader's %016" PRIx64,
+                       loaded->model_digest, m->config.leader->model_digest);
+    int err = check_shared(m, k, loaded->shared_digest, e);
+    if (err != 0) return err;
+    if (k->digest_pinned && loaded->experts_digest != k->experts_pinned)
+        return err_set(
+            e, ERR_PEER_REFUSED,
+            "the experts of rank %u are not those that it served before: restart the leader to "
+            "serve changed weights",
+            rank);
+    if (loaded->kv_blocks == 0)
+        return err_set(e, ERR_PEER_REFUSED, "rank %u has no room for one KV block", rank);
+    k->shared_digest = loaded->shared_digest;
+    k->experts_digest = loaded->experts_digest;
+    k->kv_blocks_held = loaded->kv_blocks;
+    k->bytes_done = k->bytes_total = loaded->weight_bytes;
+    member_move(m, k, MEMBER_LOADED);
+    log_info("members", "worker loaded rank %u weight_bytes %" PRIu64 " kv_blocks %u", rank,
+             loaded->weight_bytes, loaded->kv_blocks);
+    return 0;
+}
+
+void join_pin_digests(struct members *m) {
+    m->shared_pinned = true;
+    m->shared_digest = m->ranks[0].shared_digest;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        m->ranks[i].digest_pinned = true;
+        m->ranks[i].experts_pinned = m->ranks[i].experts_digest;
+    }
+}

@@ -1,0 +1,427 @@
+// members.c: the workers' streams and states: what each may say when, and what it means that one is
+// gone.
+#include "leader/members.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/net/pb_arena.h"
+#include "leader/members_state.h"
+
+// What protobuf-c may use for one message of at most CONTROL_MESSAGE_BYTES_MAX: small numbers grow
+// from 1 byte to 8.
+#define MESSAGE_ARENA_BYTES_MAX ((size_t)16 << 20)
+#define GUESTS_SPARE 64
+// A tick that comes this much too late means that the leader itself stood still: the silence was
+// its own.
+#define LATE_TICK_NS NS_PER_S
+
+bool member_may_move(enum member_state from, enum member_state to) {
+    static const bool allowed[MEMBER_LOST + 1][MEMBER_LOST + 1] = {
+        [MEMBER_FREE] = {[MEMBER_JOINED] = true},
+        [MEMBER_JOINED] = {[MEMBER_LOADING] = true, [MEMBER_LOADED] = true, [MEMBER_LOST] = true},
+        [MEMBER_LOADING] = {[MEMBER_LOADED] = true, [MEMBER_LOST] = true},
+        [MEMBER_LOADED] = {[MEMBER_FORMING] = true, [MEMBER_LOST] = true},
+        [MEMBER_FORMING] = {[MEMBER_READY] = true, [MEMBER_LOADED] = true, [MEMBER_LOST] = true},
+        [MEMBER_READY] = {[MEMBER_LOADED] = true, [MEMBER_LOST] = true},
+        [MEMBER_LOST] = {[MEMBER_JOINED] = true},
+    };
+    return allowed[from][to];
+}
+
+// --- making and unmaking
+
+static int init_ranks(struct members *m, const struct model_spec *spec) {
+    uint32_t n_experts = spec->router.n_experts;
+    m->ranks = mem_array(m->n_ranks, sizeof *m->ranks);
+    m->guests = mem_array(m->n_guests_max, sizeof *m->guests);
+    m->expert_tokens = mem_array((size_t)spec->n_layers * n_experts, sizeof *m->expert_tokens);
+    if (m->ranks == NULL || m->guests == NULL || m->expert_tokens == NULL) return ERR_FATAL_NOMEM;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        struct member *k = &m->ranks[i];
+        k->n_counters =
+            spec->n_layers * (n_experts == 0 ? 0 : layout_expert_count(&m->layout, n_experts, i));
+        k->counters_seen = mem_array(k->n_counters, sizeof *k->counters_seen);
+        if (k->counters_seen == NULL) return ERR_FATAL_NOMEM;
+    }
+    return 0;
+}
+
+int members_create(struct members **out, const struct members_config *config, struct err_text *e) {
+    const struct leader_config *leader = config->leader;
+    struct layout layout;
+    int err = layout_make(&layout, leader->n_ranks, leader->spec->router.n_experts, e);
+    if (err != 0) return err;
+    struct members *m = mem_zalloc(sizeof *m);
+    if (m == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the members");
+    m->config = *config;
+    m->layout = layout;
+    m->n_ranks = leader->n_ranks;
+    m->n_guests_max = leader->n_ranks + GUESTS_SPARE;
+    m->stage_deadline_ns = m->deadline_ns = NO_DEADLINE;
+    arena_init(&m->arena, MESSAGE_ARENA_BYTES_MAX);
+    if (init_ranks(m, leader->spec) != 0) {
+        members_destroy(m);
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for %u members", leader->n_ranks);
+    }
+    *out = m;
+    return 0;
+}
+
+void members_destroy(struct members *m) {
+    if (m == NULL) return;
+    for (uint32_t i = 0; m->ranks != NULL && i < m->n_ranks; i++)
+        mem_free(m->ranks[i].counters_seen);
+    mem_free(m->ranks);
+    mem_free(m->guests);
+    mem_free(m->expert_tokens);
+    arena_finish(&m->arena);
+    mem_free(m);
+}
+
+// --- states
+
+uint32_t member_rank(const struct members *m, const struct member *k) {
+    return (uint32_t)(k - m->ranks);
+}
+
+void member_move(struct members *m, struct member *k, enum member_state to) {
+    check(member_may_move(k->state, to));
+    k->state = to;
+    m->version++;
+}
+
+void member_lose(struct members *m, struct member *k, const char *reason) {
+    char text[ERR_TEXT_MAX];
+    snprintf(text, sizeof text, "rank %u (%.60s): %.300s", member_rank(m, k), k->name, reason);
+    log_error("members", "worker lost rank %u name %s reason %s", member_rank(m, k), k->name,
+              reason);
+    member_move(m, k, MEMBER_LOST);
+    form_close(m, k, text);
+}
+
+void member_drop(struct members *m, struct member *k, bool refused, const char *reason) {
+    uint64_t peer = k->peer;
+    member_lose(m, k, reason);
+    m->config.io.drop(m->config.io.context, peer, refused, reason);
+}
+
+void members_send(struct members *m, uint64_t peer, const join_down *message) {
+    size_t bytes = moesaic__control__v1__join_down__get_packed_size(message);
+    uint8_t *data = bytes > CONTROL_MESSAGE_BYTES_MAX ? NULL : mem_alloc(bytes);
+    if (data == NULL) { // its stage runs into its timeout, with this as the explanation
+        log_error("members", "message of %zu bytes not sent peer %" PRIu64, bytes, peer);
+        return;
+    }
+    moesaic__control__v1__join_down__pack(message, data);
+    int err = m->config.io.send(m->config.io.context, peer, data, bytes);
+    if (err != 0)
+        log_debug("members", "send failed peer %" PRIu64 " error %s", peer,
+                  err_name(err)); // CLOSED follows
+    mem_free(data);
+}
+
+// --- heartbeats
+
+// Counters of a worker are cumulative and start anew with its process or its epoch.
+static void add_counters(struct members *m, struct member *k, const uint64_t *counters) {
+    uint32_t rank = member_rank(m, k), n_experts = m->config.leader->spec->router.n_experts;
+    uint32_t first = layout_expert_first(&m->layout, n_experts, rank);
+    uint32_t n_local = layout_expert_count(&m->layout, n_experts, rank);
+    for (uint32_t i = 0; i < k->n_counters; i++) {
+        uint64_t seen = k->counters_seen[i];
+        uint64_t more = counters[i] >= seen ? counters[i] - seen : counters[i];
+        m->expert_tokens[(size_t)(i / n_local) * n_experts + first + i % n_local] += more;
+        k->counters_seen[i] = counters[i];
+    }
+}
+
+static int take_heartbeat(struct members *m, struct member *k,
+                          const Moesaic__Control__V1__Heartbeat *h, struct err_text *e) {
+    if (h->epoch > m->epoch)
+        return err_set(e, ERR_PEER_PROTOCOL, "heartbeat of epoch %" PRIu64 " to come", h->epoch);
+    if (h->n_expert_tokens != 0 && h->n_expert_tokens != k->n_counters)
+        return err_set(e, ERR_PEER_PROTOCOL, "heartbeat has %zu expert counters, not %u",
+                       h->n_expert_tokens, k->n_counters);
+    if (h->n_expert_tokens != 0) {
+        add_counters(m, k, h->expert_tokens);
+        m->version++;
+    }
+    if (h->epoch == m->epoch) {
+        k->engine_age_ms = h->engine_age_ms;
+        k->steps = h->steps;
+    }
+    return 0;
+}
+
+// --- messages
+
+static int take_progress(struct members *m, struct member *k,
+                         const Moesaic__Control__V1__Progress *p, struct err_text *e) {
+    if (k->state == MEMBER_JOINED) member_move(m, k, MEMBER_LOADING);
+    if (k->state != MEMBER_LOADING) return err_set(e, ERR_PEER_PROTOCOL, "Progress after Loaded");
+    k->bytes_total = p->bytes_total;
+    k->bytes_done = p->bytes_done < p->bytes_total ? p->bytes_done : p->bytes_total;
+    m->version++;
+    return 0;
+}
+
+static int take_loaded(struct members *m, struct member *k,
+                       const Moesaic__Control__V1__Loaded *loaded, struct err_text *e) {
+    if (k->state != MEMBER_JOINED && k->state != MEMBER_LOADING)
+        return err_set(e, ERR_PEER_PROTOCOL, "Loaded twice");
+    return join_loaded(m, k, loaded, e);
+}
+
+static int take_epoch_closed(struct members *m, const struct member *k,
+                             const Moesaic__Control__V1__EpochClosed *c, struct err_text *e) {
+    if (c->epoch > m->epoch)
+        return err_set(e, ERR_PEER_PROTOCOL, "EpochClosed of epoch %" PRIu64 " to come", c->epoch);
+    if (c->epoch < m->epoch) return 0;
+    char text[ERR_TEXT_MAX];
+    snprintf(text, sizeof text, "rank %u (%.60s) closed the epoch: %.300s", member_rank(m, k),
+             k->name, c->reason);
+    form_close(m, NULL, text);
+    return 0;
+}
+
+#define UP(kind) MOESAIC__CONTROL__V1__JOIN_UP__KIND_##kind
+
+// 0, or why this worker must go. ERR_PEER_LOST: it goes by itself.
+static int take_message(struct members *m, struct member *k, const join_up *up,
+                        struct err_text *e) {
+    switch (up->kind_case) {
+    case UP(PROGRESS): return take_progress(m, k, up->progress, e);
+    case UP(LOADED): return take_loaded(m, k, up->loaded, e);
+    case UP(FORMED): return form_formed(m, k, up->formed, e);
+    case UP(READY): return form_ready(m, k, up->ready, e);
+    case UP(HEARTBEAT): return take_heartbeat(m, k, up->heartbeat, e);
+    case UP(EPOCH_CLOSED): return take_epoch_closed(m, k, up->epoch_closed, e);
+    case UP(FAILED):
+        return err_set(e, ERR_PEER_REFUSED, "the worker failed: %.400s", up->failed->reason);
+    case UP(LEAVING):
+        return err_set(e, ERR_PEER_LOST, "the worker leaves: %.400s", up->leaving->reason);
+    case UP(HELLO): return err_set(e, ERR_PEER_PROTOCOL, "Hello twice");
+    default: return err_set(e, ERR_PEER_PROTOCOL, "a message of no known kind");
+    }
+}
+
+static struct member *find_member(const struct members *m, uint64_t peer) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (member_present(&m->ranks[i]) && m->ranks[i].peer == peer) return &m->ranks[i];
+    }
+    return NULL;
+}
+
+static struct guest *find_guest(const struct members *m, uint64_t peer) {
+    for (uint32_t i = 0; i < m->n_guests; i++) {
+        if (m->guests[i].peer == peer) return &m->guests[i];
+    }
+    return NULL;
+}
+
+static void guest_remove(struct members *m, struct guest *g) {
+    *g = m->guests[--m->n_guests];
+}
+
+static void refuse_guest(struct members *m, uint64_t peer, const char *reason) {
+    log_warn("members", "worker refused peer %" PRIu64 " reason %s", peer, reason);
+    m->config.io.drop(m->config.io.context, peer, true, reason);
+}
+
+static join_up *unpack(struct members *m, const struct channel_event *ev) {
+    arena_reset(&m->arena);
+    if (ev->bytes > CONTROL_MESSAGE_BYTES_MAX) return NULL;
+    ProtobufCAllocator allocator = pb_arena_allocator(&m->arena);
+    return moesaic__control__v1__join_up__unpack(&allocator, ev->bytes, ev->data);
+}
+
+static void guest_message(struct members *m, struct guest *g, const join_up *up) {
+    struct err_text e;
+    uint64_t peer = g->peer;
+    guest_remove(m, g);
+    if (up == NULL)
+        refuse_guest(m, peer, "the message is malformed");
+    else if (up->kind_case != UP(HELLO))
+        refuse_guest(m, peer, "the first message is not Hello");
+    else if (join_hello(m, peer, up->hello, &e) != 0)
+        refuse_guest(m, peer, e.text);
+}
+
+static void member_message(struct members *m, struct member *k, const join_up *up) {
+    struct err_text e;
+    k->heard_ns = env_now_ns(m->config.env);
+    int err = up == NULL ? err_set(&e, ERR_PEER_PROTOCOL, "a message is malformed")
+                         : take_message(m, k, up, &e);
+    if (err != 0) member_drop(m, k, err != ERR_PEER_LOST, e.text);
+}
+
+static void opened(struct members *m, uint64_t peer) {
+    if (m->n_guests == m->n_guests_max) {
+        refuse_guest(m, peer, "too many streams wait for their hello");
+        return;
+    }
+    m->guests[m->n_guests++] = (struct guest){.peer = peer, .since_ns = env_now_ns(m->config.env)};
+}
+
+static void closed(struct members *m, uint64_t peer, const char *text) {
+    struct guest *g = find_guest(m, peer);
+    if (g != NULL) guest_remove(m, g);
+    struct member *k = find_member(m, peer);
+    if (k != NULL) member_lose(m, k, text[0] != '\0' ? text : "its stream ended");
+}
+
+void members_event(struct members *m, const struct channel_event *ev) {
+    if (ev->kind == CHANNEL_OPENED) {
+        opened(m, ev->peer);
+        return;
+    }
+    if (ev->kind == CHANNEL_CLOSED) {
+        closed(m, ev->peer, ev->text);
+        return;
+    }
+    struct guest *g = find_guest(m, ev->peer);
+    struct member *k = find_member(m, ev->peer);
+    if (g != NULL)
+        guest_message(m, g, unpack(m, ev));
+    else if (k != NULL)
+        member_message(m, k, unpack(m, ev));
+    // Else it was dropped while this was on the way.
+}
+
+// --- time
+
+static int64_t silence_max(const struct members *m, const struct member *k) {
+    bool strict = m->stage == STAGE_READY && k->state == MEMBER_READY;
+    return strict ? MEMBER_SILENCE_NS : MEMBER_SILENCE_LOADING_NS;
+}
+
+static void check_member(struct members *m, struct member *k, int64_t now_ns, bool step_in_flight) {
+    char text[128];
+    if (now_ns - k->heard_ns >= silence_max(m, k)) {
+        snprintf(text, sizeof text, "nothing was heard of it for %" PRId64 " ms",
+                 (now_ns - k->heard_ns) / NS_PER_MS);
+        member_drop(m, k, false, text);
+    } else if (step_in_flight && k->state == MEMBER_READY &&
+               k->engine_age_ms >= m->config.leader->step_timeout_ns / NS_PER_MS) {
+        snprintf(text, sizeof text, "its engine made no progress for %u ms", k->engine_age_ms);
+        member_drop(m, k, false, text);
+    }
+}
+
+static void forgive_own_pause(struct members *m, int64_t now_ns) {
+    if (m->deadline_ns == NO_DEADLINE || now_ns - m->deadline_ns < LATE_TICK_NS) return;
+    int64_t pause_ns = now_ns - m->deadline_ns;
+    log_warn("members", "the leader itself stood still for %" PRId64 " ms", pause_ns / NS_PER_MS);
+    for (uint32_t i = 0; i < m->n_ranks; i++)
+        m->ranks[i].heard_ns += pause_ns;
+}
+
+static int64_t earlier(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t next_deadline(const struct members *m, int64_t now_ns) {
+    int64_t deadline_ns = m->stage_deadline_ns;
+    for (uint32_t i = 0; i < m->n_guests; i++)
+        deadline_ns = earlier(deadline_ns, m->guests[i].since_ns + MEMBER_HELLO_NS);
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *k = &m->ranks[i];
+        if (member_present(k)) deadline_ns = earlier(deadline_ns, k->heard_ns + silence_max(m, k));
+    }
+    if (m->stage == STAGE_NONE && m->form_after_ns > now_ns)
+        deadline_ns = earlier(deadline_ns, m->form_after_ns);
+    return deadline_ns;
+}
+
+void members_tick(struct members *m, bool step_in_flight) {
+    int64_t now_ns = env_now_ns(m->config.env);
+    forgive_own_pause(m, now_ns);
+    for (uint32_t i = m->n_guests; i-- > 0;) {
+        if (now_ns - m->guests[i].since_ns < MEMBER_HELLO_NS) continue;
+        uint64_t peer = m->guests[i].peer;
+        guest_remove(m, &m->guests[i]);
+        refuse_guest(m, peer, "no hello came");
+    }
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (member_present(&m->ranks[i])) check_member(m, &m->ranks[i], now_ns, step_in_flight);
+    }
+    form_timeout(m, now_ns);
+    form_begin_if_possible(m, now_ns);
+    m->deadline_ns = next_deadline(m, now_ns);
+}
+
+int64_t members_deadline(const struct members *m) {
+    return m->deadline_ns;
+}
+
+void members_break(struct members *m, const char *reason) {
+    form_close(m, NULL, reason);
+}
+
+void members_blame(struct members *m, uint32_t rank, const char *reason) {
+    check(rank < m->n_ranks);
+    if (member_present(&m->ranks[rank])) member_drop(m, &m->ranks[rank], true, reason);
+}
+
+void members_leave(struct members *m, const char *reason) {
+    form_close(m, NULL, reason);
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (member_present(&m->ranks[i])) member_drop(m, &m->ranks[i], false, reason);
+    }
+}
+
+// --- to look at
+
+bool members_ready(const struct members *m) {
+    return m->stage == STAGE_READY;
+}
+
+uint64_t members_epoch(const struct members *m) {
+    return m->epoch;
+}
+
+uint64_t members_version(const struct members *m) {
+    return m->version;
+}
+
+const uint64_t *members_expert_tokens(const struct members *m) {
+    return m->expert_tokens;
+}
+
+void members_view(const struct members *m, uint32_t rank, struct member_view *out) {
+    const struct member *k = &m->ranks[rank];
+    *out = (struct member_view){.state = k->state,
+                                .rank = rank,
+                                .n_cores = k->n_cores,
+                                .bytes_done = k->bytes_done,
+                                .bytes_total = k->bytes_total,
+                                .steps = k->steps,
+                                .kv_blocks = k->kv_blocks};
+    memcpy(out->name, k->name, sizeof out->name);
+    memcpy(out->kernels, k->kernels, sizeof out->kernels);
+}
+
+void members_sentence(const struct members *m, char *buf, size_t cap) {
+    uint32_t n_missing = 0, n_loading = 0;
+    uint64_t done = 0, total = 0;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *k = &m->ranks[i];
+        n_missing += member_present(k) ? 0 : 1;
+        n_loading += k->state == MEMBER_JOINED || k->state == MEMBER_LOADING ? 1 : 0;
+        done += k->bytes_done >> 10;
+        total += k->bytes_total >> 10;
+    }
+    if (m->stage == STAGE_READY)
+        snprintf(buf, cap, "ready");
+    else if (n_missing > 0)
+        snprintf(buf, cap, "waiting for %u of %u workers", n_missing, m->n_ranks);
+    else if (n_loading > 0)
+        snprintf(buf, cap, "%u of %u workers load weights, %u %% done", n_loading, m->n_ranks,
+                 total == 0 ? 0 : (unsigned)(done / (total / 100 + 1)));
+    else
+        snprintf(buf, cap, "the workers form epoch %" PRIu64, m->epoch);
+}

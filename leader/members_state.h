@@ -1,0 +1,101 @@
+// members_state.h: what is inside struct members. Only members.c (streams and states), join.c (who
+// may come in) and form.c (epochs) include it.
+#ifndef MOESAIC_LEADER_MEMBERS_STATE_H
+#define MOESAIC_LEADER_MEMBERS_STATE_H
+
+#include "common/base/layout.h"
+#include "common/base/limits.h"
+#include "common/base/mem.h"
+#include "control.pb-c.h"
+#include "leader/members.h"
+
+#define HOST_TEXT_MAX 256
+
+typedef Moesaic__Control__V1__JoinUp join_up;
+typedef Moesaic__Control__V1__JoinDown join_down;
+
+struct member {
+    enum member_state state;
+    uint64_t peer; // its stream, while it has one (any state but FREE and LOST)
+    uint64_t instance;
+    int64_t heard_ns;
+    char name[128], kernels[16], host[HOST_TEXT_MAX];
+    uint32_t n_cores;
+    uint64_t bytes_done, bytes_total, steps;
+    uint32_t engine_age_ms; // as of its last heartbeat in this epoch
+    uint64_t shared_digest, experts_digest;
+    uint32_t kv_blocks_held, kv_blocks; // what it said it can hold; what it is to use
+    uint8_t address[FABRIC_ADDRESS_MAX];
+    size_t address_bytes; // of this epoch, 0 until Formed
+    // Of the rank, whoever has it:
+    bool digest_pinned; // a group ran with experts_pinned
+    uint64_t experts_pinned;
+    uint32_t n_counters;     // n_layers * this rank's experts
+    uint64_t *counters_seen; // [n_counters], owned: the last cumulative numbers of its worker
+};
+
+// A stream whose hello has not come.
+struct guest {
+    uint64_t peer;
+    int64_t since_ns;
+};
+
+enum stage {
+    STAGE_NONE,       // no group
+    STAGE_FORMING,    // Form was sent, addresses come in
+    STAGE_CONNECTING, // Connect was sent
+    STAGE_READY
+};
+
+struct members {
+    struct members_config config;
+    uint32_t n_ranks;
+    struct layout layout;
+    struct member *ranks; // [n_ranks], owned
+    struct guest *guests; // [n_guests_max], owned
+    uint32_t n_guests, n_guests_max;
+    enum stage stage;
+    uint64_t epoch, nonce;
+    int64_t stage_deadline_ns, form_after_ns;
+    int64_t deadline_ns; // what members_deadline said last
+    uint8_t address[FABRIC_ADDRESS_MAX];
+    size_t address_bytes; // the leader's own, of this epoch
+    bool shared_pinned;   // a group ran with shared_digest
+    uint64_t shared_digest;
+    uint64_t *expert_tokens; // [n_layers][n_experts], owned
+    uint64_t version;
+    struct arena arena; // of the message being read
+};
+
+static inline bool member_present(const struct member *k) {
+    return k->state != MEMBER_FREE && k->state != MEMBER_LOST;
+}
+
+// members.c
+uint32_t member_rank(const struct members *m, const struct member *k);
+void member_move(struct members *m, struct member *k, enum member_state to);
+// The worker is gone, or must go: drop ends its stream too, refused asks it not to come back at
+// once. Closes the epoch.
+void member_lose(struct members *m, struct member *k, const char *reason);
+void member_drop(struct members *m, struct member *k, bool refused, const char *reason);
+void members_send(struct members *m, uint64_t peer, const join_down *message);
+
+// join.c: each returns 0 or an error whose text is the answer to the worker.
+int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
+               struct err_text *e);
+int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1__Loaded *loaded,
+                struct err_text *e);
+void join_pin_digests(
+    struct members *m); // a group is ready: from now on only the same weights may come
+
+// form.c
+void form_begin_if_possible(struct members *m, int64_t now_ns);
+int form_formed(struct members *m, struct member *k, const Moesaic__Control__V1__Formed *formed,
+                struct err_text *e);
+int form_ready(struct members *m, struct member *k, const Moesaic__Control__V1__Ready *ready,
+               struct err_text *e);
+// Ends the epoch, if there is one: survivors go back to LOADED. skip is told nothing (it is gone).
+void form_close(struct members *m, const struct member *skip, const char *reason);
+void form_timeout(struct members *m, int64_t now_ns);
+
+#endif

@@ -1,0 +1,104 @@
+// sched.h: who runs when: the queue, each rank's slots and block tables, and the plan of the next
+// step.
+//
+// Owned by the scheduler thread; knows no fabric and no clock. Requests come from the mailbox
+// (leader.c), plans go to drive.c, which brings the results back. Continuous batching: in each step
+// decodes come first, then the next chunks of prompts in the order of admission, then new requests
+// from one first-in-first-out queue, all under a budget of rows a rank and step.
+#ifndef MOESAIC_LEADER_SCHED_H
+#define MOESAIC_LEADER_SCHED_H
+
+#include "common/base/err.h"
+#include "leader/request.h"
+
+struct sched;
+struct seq; // one request inside the scheduler
+
+struct sched_config {
+    uint32_t n_ranks;
+    uint32_t max_num_seqs;           // slots a rank
+    uint32_t max_num_batched_tokens; // rows a rank and step
+    uint32_t max_model_len, vocab;
+    bool digest;           // rows come with digests; else events carry 0
+    int64_t queue_wait_ns; // how long queued requests outlive their group
+};
+
+int sched_create(struct sched **out, const struct sched_config *config, struct err_text *e);
+void sched_destroy(struct sched *s); // after sched_close
+
+// One run of rows of one sequence in a step. Pointers are valid until the next call into the
+// scheduler.
+struct planned {
+    struct seq *seq;
+    uint32_t slot, position, n_tokens;
+    const uint32_t *tokens; // [n_tokens]; NULL: one, the token that this slot sampled last
+    uint32_t block_offset, n_blocks;
+    const uint32_t *blocks; // [n_blocks], new in the slot's table from block_offset on
+    bool sample;
+    struct sampling sampling; // with sample
+};
+
+struct rank_plan {
+    uint32_t n_seqs, n_rows, n_samples;
+    struct planned *seqs; // [max_num_seqs]
+    bool answered;
+};
+
+// One step of the whole group. Reused: made once for each place in the pipeline.
+struct step_plan {
+    uint64_t number; // from 1, growing for as long as the leader lives
+    uint32_t n_ranks, n_answers;
+    uint32_t n_prompt_tokens, n_decode_tokens, n_ranks_busy;
+    struct rank_plan *ranks; // [n_ranks]
+};
+
+int step_plan_init(struct step_plan *step, const struct sched_config *config);
+void step_plan_finish(struct step_plan *step);
+
+// What a rank sampled for one planned run; checked by drive.c before it comes here.
+struct sampled {
+    uint32_t token, n_top;
+    float logprob;
+    const uint32_t *top_ids;   // [n_top]
+    const float *top_logprobs; // [n_top]
+    uint64_t digest;
+    bool nonfinite;
+};
+
+// Takes r over. What is wrong with it ends it with an event, as everything later does.
+void sched_submit(struct sched *s, struct request *r, int64_t now_ns);
+void sched_abort(struct sched *s, uint64_t request_id); // an unknown id is ignored
+
+// The group is formed: ranks have kv_blocks[rank] empty pages and free slots. ERR_FATAL_NOMEM
+// changes nothing.
+int sched_form(struct sched *s, const uint32_t *kv_blocks);
+// The group is gone: who had a slot ends with ERR_REQ_WORKER_LOST, who only waited goes on waiting.
+// Fine in any state. Steps in flight are void; their struct step_plan may be reused.
+void sched_lose(struct sched *s, int64_t now_ns, const char *reason);
+// Ends what has waited too long for a group. sched_deadline is when to call it next, NO_DEADLINE
+// for never.
+void sched_expire(struct sched *s, int64_t now_ns);
+int64_t sched_deadline(const struct sched *s);
+void sched_close(struct sched *s, const char *reason); // ends everything with ERR_REQ_UNAVAILABLE
+
+// Fills the plan of the next step for every rank. False when no rank has work: then there is no
+// step.
+bool sched_plan(struct sched *s, struct step_plan *step);
+// Applies one rank's results, [n_samples] in plan order. True when that was the last rank: the step
+// is over, and the slots and blocks of those that ended return.
+bool sched_apply(struct sched *s, struct step_plan *step, uint32_t rank,
+                 const struct sampled *results);
+
+struct sched_counts {
+    uint32_t n_waiting, n_running;
+    uint64_t prompt_tokens, generation_tokens, requests_lost;
+};
+void sched_count(const struct sched *s, struct sched_counts *out);
+void sched_count_rank(const struct sched *s, uint32_t rank, uint32_t *n_running,
+                      uint32_t *blocks_used);
+bool sched_has_work(const struct sched *s); // something waits or runs
+
+// Recounts slots, blocks, lists and the index of ids. ERR_FATAL_BOOKS names what does not add up.
+int sched_check(const struct sched *s, struct err_text *e);
+
+#endif

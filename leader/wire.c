@@ -1,0 +1,204 @@
+// wire.c: see wire.h.
+#include "leader/wire.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/net/pb_arena.h"
+#include "step.pb-c.h"
+
+// What protobuf-c may use for one result. The largest honest one is 4,096 rows with 20 alternatives
+// each, about 1.5 MiB.
+#define RESULT_ARENA_BYTES_MAX ((size_t)8 << 20)
+
+typedef Moesaic__Step__V1__PlanSeq pb_seq;
+typedef Moesaic__Step__V1__Sampling pb_sampling;
+
+struct wire {
+    struct sched_config shape;
+    pb_seq *seqs;            // [max_num_seqs]
+    pb_seq **seq_pointers;   // [max_num_seqs]
+    pb_sampling *samplings;  // [max_num_seqs]
+    struct sampled *results; // [max_num_seqs]
+    struct arena arena;      // of the result being decoded
+};
+
+int wire_create(struct wire **out, const struct sched_config *shape) {
+    struct wire *w = mem_zalloc(sizeof *w);
+    if (w == NULL) return ERR_FATAL_NOMEM;
+    w->shape = *shape;
+    arena_init(&w->arena, RESULT_ARENA_BYTES_MAX);
+    w->seqs = mem_array(shape->max_num_seqs, sizeof *w->seqs);
+    w->seq_pointers = mem_array(shape->max_num_seqs, sizeof *w->seq_pointers);
+    w->samplings = mem_array(shape->max_num_seqs, sizeof *w->samplings);
+    w->results = mem_array(shape->max_num_seqs, sizeof *w->results);
+    if (w->seqs == NULL || w->seq_pointers == NULL || w->samplings == NULL || w->results == NULL) {
+        wire_destroy(w);
+        return ERR_FATAL_NOMEM;
+    }
+    for (uint32_t i = 0; i < shape->max_num_seqs; i++)
+        w->seq_pointers[i] = &w->seqs[i];
+    *out = w;
+    return 0;
+}
+
+void wire_destroy(struct wire *w) {
+    if (w == NULL) return;
+    mem_free(w->seqs);
+    mem_free(w->seq_pointers);
+    mem_free(w->samplings);
+    mem_free(w->results);
+    arena_finish(&w->arena);
+    mem_free(w);
+}
+
+// --- plans
+
+static void fill_sampling(pb_sampling *out, const struct sampling *s) {
+    moesaic__step__v1__sampling__init(out);
+    out->temperature = s->temperature;
+    out->top_p = s->top_p;
+    out->top_k = s->top_k;
+    out->min_p = s->min_p;
+    out->seed = s->seed;
+    out->prompt_index = s->prompt_index;
+    out->choice_index = s->choice_index;
+    out->n_logprobs = s->n_logprobs;
+    out->want_logprob = s->want_logprob;
+}
+
+// Packing only reads, so the casts that drop const are safe.
+static void fill_seq(pb_seq *out, pb_sampling *sampling, const struct planned *p) {
+    moesaic__step__v1__plan_seq__init(out);
+    out->slot = p->slot;
+    out->position = p->position;
+    out->token_from_slot = p->tokens == NULL;
+    if (p->tokens != NULL) {
+        out->n_tokens = p->n_tokens;
+        out->tokens = (uint32_t *)p->tokens;
+    }
+    out->block_offset = p->block_offset;
+    out->n_blocks = p->n_blocks;
+    out->blocks = (uint32_t *)p->blocks;
+    if (!p->sample) return;
+    fill_sampling(sampling, &p->sampling);
+    out->sampling = sampling;
+}
+
+static int reserve(struct wire_buffer *b, size_t bytes) {
+    if (b->capacity >= bytes) return 0;
+    size_t capacity = b->capacity < 4096 ? 4096 : b->capacity;
+    while (capacity < bytes)
+        capacity *= 2;
+    uint8_t *data = mem_resize(b->data, capacity);
+    if (data == NULL) return ERR_FATAL_NOMEM;
+    b->data = data;
+    b->capacity = capacity;
+    return 0;
+}
+
+int wire_encode(struct wire *w, uint64_t epoch, uint64_t step, const struct rank_plan *plan,
+                struct wire_buffer *buffer) {
+    check(plan->n_seqs <= w->shape.max_num_seqs);
+    for (uint32_t i = 0; i < plan->n_seqs; i++)
+        fill_seq(&w->seqs[i], &w->samplings[i], &plan->seqs[i]);
+    Moesaic__Step__V1__StepPlan pb = MOESAIC__STEP__V1__STEP_PLAN__INIT;
+    pb.epoch = epoch;
+    pb.step = step;
+    pb.n_seqs = plan->n_seqs;
+    pb.seqs = w->seq_pointers;
+    size_t bytes = moesaic__step__v1__step_plan__get_packed_size(&pb);
+    int err = reserve(buffer, bytes);
+    if (err != 0) return err;
+    buffer->bytes = moesaic__step__v1__step_plan__pack(&pb, buffer->data);
+    return 0;
+}
+
+// --- results
+
+static int check_head(const Moesaic__Step__V1__StepResult *pb, const struct wire_expect *x,
+                      struct err_text *e) {
+    if (pb->epoch != x->epoch)
+        return err_set(e, ERR_PEER_PROTOCOL,
+                       "result of rank %u is of epoch %" PRIu64 ", not %" PRIu64, x->rank,
+                       pb->epoch, x->epoch);
+    if (pb->rank != x->rank)
+        return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u says that it is of rank %u",
+                       x->rank, pb->rank);
+    if (pb->error[0] != '\0')
+        return err_set(e, ERR_PEER_LOST, "rank %u could not run step %" PRIu64 ": %.300s", x->rank,
+                       x->step, pb->error);
+    if (pb->step != x->step)
+        return err_set(e, ERR_PEER_PROTOCOL,
+                       "result of rank %u is of step %" PRIu64 ", not %" PRIu64, x->rank, pb->step,
+                       x->step);
+    if (pb->n_seqs != x->plan->n_samples)
+        return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u has %zu rows, not %u", x->rank,
+                       pb->n_seqs, x->plan->n_samples);
+    if (pb->n_phase_ns > 16)
+        return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u has %zu phases", x->rank,
+                       pb->n_phase_ns);
+    return 0;
+}
+
+static int check_top(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb,
+                     const struct sampling *s, const char **field) {
+    if (pb->n_top_ids > s->n_logprobs || pb->n_top_logprobs != pb->n_top_ids) {
+        *field = "top_ids";
+        return ERR_PEER_PROTOCOL;
+    }
+    for (size_t i = 0; i < pb->n_top_ids; i++) {
+        if (pb->top_ids[i] < w->shape.vocab && isfinite(pb->top_logprobs[i])) continue;
+        *field = "top_logprobs";
+        return ERR_PEER_PROTOCOL;
+    }
+    return 0;
+}
+
+static int take_row(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb,
+                    const struct planned *p, struct sampled *out, const char **field) {
+    *field = "slot";
+    if (pb->slot != p->slot) return ERR_PEER_PROTOCOL;
+    if (pb->nonfinite) {
+        *out = (struct sampled){.nonfinite = true};
+        return 0;
+    }
+    *field = "token";
+    if (pb->token >= w->shape.vocab) return ERR_PEER_PROTOCOL;
+    *field = "logprob";
+    if (!isfinite(pb->logprob)) return ERR_PEER_PROTOCOL;
+    if (check_top(w, pb, &p->sampling, field) != 0) return ERR_PEER_PROTOCOL;
+    *out = (struct sampled){.token = pb->token,
+                            .logprob = pb->logprob,
+                            .n_top = (uint32_t)pb->n_top_ids,
+                            .top_ids = pb->top_ids,
+                            .top_logprobs = pb->top_logprobs,
+                            .digest = pb->digest};
+    return 0;
+}
+
+int wire_decode(struct wire *w, const uint8_t *data, size_t bytes, const struct wire_expect *x,
+                struct wire_result *out, struct err_text *e) {
+    arena_reset(&w->arena);
+    ProtobufCAllocator allocator = pb_arena_allocator(&w->arena);
+    Moesaic__Step__V1__StepResult *pb =
+        moesaic__step__v1__step_result__unpack(&allocator, bytes, data);
+    if (pb == NULL) return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u is malformed", x->rank);
+    int err = check_head(pb, x, e);
+    if (err != 0) return err;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < x->plan->n_seqs; i++) {
+        const struct planned *p = &x->plan->seqs[i];
+        const char *field;
+        if (!p->sample) continue;
+        if (take_row(w, pb->seqs[n], p, &w->results[n], &field) != 0)
+            return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u, row %u: %s is wrong", x->rank,
+                           n, field);
+        n++;
+    }
+    *out = (struct wire_result){.results = w->results};
+    memcpy(out->phase_ns, pb->phase_ns, pb->n_phase_ns * sizeof out->phase_ns[0]);
+    return 0;
+}
