@@ -77,6 +77,7 @@ struct kernel_ops {
     // In place: x = exp(x - max) / sum, sum in the contract's lane order. n >= 1.
     void (*softmax)(float *x, uint32_t n);
     void (*sigmoid)(float *x, uint32_t n);
+    void (*exp)(float *x, uint32_t n); // in place, elementary_exp of each
     // max and log(sum(exp(x - max))) + max over fixed blocks; false when any x is NaN or infinite.
     // n >= 1.
     bool (*log_sum_exp)(const float *x, uint32_t n, float *max, float *lse);

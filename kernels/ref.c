@@ -214,6 +214,11 @@ static void ref_sigmoid(float *x, uint32_t n) {
         x[i] = elementary_sigmoid(x[i]);
 }
 
+static void ref_exp(float *x, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = elementary_exp(x[i]);
+}
+
 #define LSE_BLOCK 512
 
 static bool ref_log_sum_exp(const float *x, uint32_t n, float *max, float *lse) {
@@ -259,6 +264,7 @@ static const struct kernel_ops ops = {
     .axpy = ref_axpy,
     .softmax = ref_softmax,
     .sigmoid = ref_sigmoid,
+    .exp = ref_exp,
     .log_sum_exp = ref_log_sum_exp,
     .unpack = ref_unpack,
     .pack = ref_pack,

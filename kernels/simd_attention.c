@@ -1,0 +1,320 @@
+// simd_attention.c: attention of a tile of queries over one partition of keys at a time.
+//
+// Scores have keys in lanes, outputs have dimensions in lanes. Blocks that all queries of a tile
+// see whole are loaded once for the tile; the others (the ends of ranges) are taken query by query,
+// and keys outside of a query's range are not loaded for it.
+#include <math.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "kernels/simd_elementary.h"
+#include "kernels/simd_tables.h"
+#include "kernels/simd_tile.h"
+
+#define PART ATTN_PARTITION_TOKENS
+#define BLOCK KV_BLOCK_TOKENS
+
+static_assert(BLOCK == VEC_LANES, "a block of keys fills the lanes");
+static_assert(TILE_ROWS <= ATTEND_TILE_MAX, "scratch is sized for a tile");
+
+// Queries of one tile within the partition that starts at key base. Keys [common, common_end) are
+// whole blocks that all queries see.
+struct tile {
+    const struct attend_job *job;
+    const float *q;
+    uint32_t n_q, base;
+    uint32_t begin[TILE_ROWS], end[TILE_ROWS]; // of this partition's keys; begin >= end: none
+    uint32_t common, common_end;
+    float *scores; // [n_q][PART]
+    float *acc;    // [n_q][padded], of this partition
+    float *merged; // [n_q][padded], of all partitions so far
+    size_t padded;
+    float max[TILE_ROWS], sum[TILE_ROWS];        // of this partition
+    float top[TILE_ROWS], merged_sum[TILE_ROWS]; // of all so far
+    bool started[TILE_ROWS];
+};
+
+static const unsigned char *page_at(const struct attend_job *job, const void *base, uint32_t key) {
+    return (const unsigned char *)base + job->block_table[key / BLOCK] * job->block_stride;
+}
+
+// --- scores
+
+struct score_tile {
+    struct tile_input in;
+    float *out; // row stride PART
+    uint32_t head_dim;
+    float scale;
+};
+
+INLINE void score_tile(const struct score_tile *t, int rows, int n_blocks, enum dtype dtype) {
+    vec acc[TILE_ROWS * 4];
+    tile_sum(acc, &t->in, rows, n_blocks, dtype, 0, t->head_dim);
+    for (int r = 0; r < rows; r++)
+        for (int b = 0; b < n_blocks; b++)
+            vec_store(t->out + r * PART + b * BLOCK,
+                      vec_mul(acc[r * n_blocks + b], vec_set(t->scale)));
+}
+
+#define DEFINE_SCORE(rows, n, kind, dtype)                                                         \
+    static void score_##dtype##_##rows##_##kind(const struct score_tile *t) {                      \
+        score_tile(t, rows, n, DTYPE_##dtype);                                                     \
+    }
+#define DEFINE_SCORES(rows, dtype) FOR_TILES_OF_ROWS(DEFINE_SCORE, rows, dtype)
+FOR_TILE_ROWS(DEFINE_SCORES, F32)
+FOR_TILE_ROWS(DEFINE_SCORES, BF16)
+
+#define NAME_SCORES(rows, dtype) {score_##dtype##_##rows##_one, score_##dtype##_##rows##_full},
+static void (*const score_tiles[DTYPE_COUNT][TILE_ROWS][2])(const struct score_tile *) = {
+    [DTYPE_F32] = {FOR_TILE_ROWS(NAME_SCORES, F32)},
+    [DTYPE_BF16] = {FOR_TILE_ROWS(NAME_SCORES, BF16)},
+};
+
+// Whole blocks [key, key_end) for rows queries from row on.
+static void score_blocks(const struct tile *t, uint32_t row, uint32_t rows, uint32_t key,
+                         uint32_t key_end) {
+    const struct attend_job *job = t->job;
+    struct score_tile s = {.head_dim = job->head_dim, .scale = job->scale};
+    s.in.x = t->q + row * job->q_stride;
+    s.in.ldx = job->q_stride;
+    while (key < key_end) {
+        bool full = (key_end - key) / BLOCK >= (uint32_t)TILE_PANELS(rows);
+        uint32_t n_blocks = full ? TILE_PANELS(rows) : 1;
+        s.out = t->scores + row * PART + (key - t->base);
+        for (uint32_t b = 0; b < n_blocks; b++)
+            s.in.panels[b] = page_at(job, job->k_base, key + b * BLOCK);
+        score_tiles[job->kv_dtype][rows - 1][full](&s);
+        key += n_blocks * BLOCK;
+    }
+}
+
+// n keys of one block from key on, for one query: they are loaded into the first lanes, so no other
+// is touched.
+INLINE void score_some(const struct tile *t, uint32_t row, uint32_t key, uint32_t n,
+                       enum dtype dtype) {
+    const struct attend_job *job = t->job;
+    const float *q = t->q + row * job->q_stride;
+    const unsigned char *page = page_at(job, job->k_base, key);
+    vec s = vec_zero();
+    for (size_t d = 0; d < job->head_dim; d++)
+        s = vec_fma(element_load_n(page, dtype, d * BLOCK + key % BLOCK, n), vec_set(q[d]), s);
+    vec_store_n(t->scores + row * PART + (key - t->base), vec_mul(s, vec_set(job->scale)), n);
+}
+
+// Any keys [key, end) for one query: a part of a block, whole blocks, a part of a block.
+static void score_range(const struct tile *t, uint32_t row, uint32_t key, uint32_t end) {
+    while (key < end) {
+        uint32_t n = BLOCK - key % BLOCK;
+        if (n > end - key) n = end - key;
+        if (n == BLOCK)
+            score_blocks(t, row, 1, key, key + n);
+        else if (t->job->kv_dtype == DTYPE_F32)
+            score_some(t, row, key, n, DTYPE_F32);
+        else
+            score_some(t, row, key, n, DTYPE_BF16);
+        key += n;
+    }
+}
+
+// --- weights: scores become exp(score - max); lanes of keys that do not exist become +0
+
+static void weigh(struct tile *t, uint32_t row) {
+    float *s = t->scores + row * PART;
+    uint32_t begin = t->begin[row] - t->base, end = t->end[row] - t->base;
+    uint32_t from = begin / BLOCK * BLOCK, to = (end + BLOCK - 1) / BLOCK * BLOCK;
+    for (uint32_t j = from; j < begin; j++)
+        s[j] = -INFINITY;
+    for (uint32_t j = end; j < to; j++)
+        s[j] = -INFINITY;
+    vec top = vec_set(-INFINITY), sum = vec_zero();
+    for (uint32_t j = from; j < to; j += BLOCK)
+        top = vec_max(top, vec_load(s + j));
+    t->max[row] = vec_tree_max(top);
+    for (uint32_t j = from; j < to; j += BLOCK) {
+        vec p = vec_exp(vec_sub(vec_load(s + j), vec_set(t->max[row])));
+        sum = vec_add(sum, p);
+        vec_store(s + j, p);
+    }
+    t->sum[row] = vec_tree_sum(sum);
+}
+
+// --- values
+
+// Keys [key, end) times weights, added to the dimensions from dim on.
+struct value_tile {
+    const struct attend_job *job;
+    const float *p; // row stride PART, of key base
+    float *acc;     // row stride padded
+    size_t padded;
+    uint32_t base, key, end, dim;
+};
+
+INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dtype dtype,
+                       uint32_t n_lanes) {
+    const struct attend_job *job = t->job;
+    vec acc[TILE_ROWS * 4];
+    UNROLL
+    for (int i = 0; i < rows * n_vecs; i++)
+        acc[i] = vec_load(t->acc + (size_t)(i / n_vecs) * t->padded + i % n_vecs * VEC_LANES);
+    for (uint32_t key = t->key; key < t->end;) {
+        const unsigned char *page = page_at(job, job->v_base, key);
+        uint32_t stop = key / BLOCK * BLOCK + BLOCK;
+        if (stop > t->end) stop = t->end;
+        for (; key < stop; key++) {
+            size_t index = (size_t)(key % BLOCK) * job->head_dim + t->dim;
+            const float *p = t->p + (key - t->base);
+            vec v[4];
+            UNROLL
+            for (int i = 0; i < n_vecs; i++)
+                v[i] = n_lanes == VEC_LANES
+                           ? element_load(page, dtype, index + (size_t)i * VEC_LANES)
+                           : element_load_n(page, dtype, index, n_lanes);
+            UNROLL
+            for (int i = 0; i < rows * n_vecs; i++)
+                acc[i] = vec_fma(vec_set(p[i / n_vecs * PART]), v[i % n_vecs], acc[i]);
+        }
+    }
+    UNROLL
+    for (int i = 0; i < rows * n_vecs; i++)
+        vec_store(t->acc + (size_t)(i / n_vecs) * t->padded + i % n_vecs * VEC_LANES, acc[i]);
+}
+
+#define DEFINE_VALUE(rows, n, kind, dtype)                                                         \
+    static void value_##dtype##_##rows##_##kind(const struct value_tile *t) {                      \
+        value_tile(t, rows, n, DTYPE_##dtype, VEC_LANES);                                          \
+    }
+#define DEFINE_VALUES(rows, dtype)                                                                 \
+    FOR_TILES_OF_ROWS(DEFINE_VALUE, rows, dtype)                                                   \
+    static void value_##dtype##_##rows##_tail(const struct value_tile *t) {                        \
+        value_tile(t, rows, 1, DTYPE_##dtype, t->job->head_dim % VEC_LANES);                       \
+    }
+FOR_TILE_ROWS(DEFINE_VALUES, F32)
+FOR_TILE_ROWS(DEFINE_VALUES, BF16)
+
+enum value_kind { VALUE_ONE, VALUE_FULL, VALUE_TAIL, VALUE_KINDS };
+#define NAME_VALUES(rows, dtype)                                                                   \
+    {value_##dtype##_##rows##_one, value_##dtype##_##rows##_full, value_##dtype##_##rows##_tail},
+static void (*const value_tiles[DTYPE_COUNT][TILE_ROWS][VALUE_KINDS])(const struct value_tile *) = {
+    [DTYPE_F32] = {FOR_TILE_ROWS(NAME_VALUES, F32)},
+    [DTYPE_BF16] = {FOR_TILE_ROWS(NAME_VALUES, BF16)},
+};
+
+static void add_values(const struct tile *t, uint32_t row, uint32_t rows, uint32_t key,
+                       uint32_t end) {
+    if (key >= end) return;
+    struct value_tile v = {
+        .job = t->job, .padded = t->padded, .base = t->base, .key = key, .end = end};
+    v.p = t->scores + row * PART;
+    while (v.dim < t->job->head_dim) {
+        uint32_t left = t->job->head_dim - v.dim;
+        enum value_kind kind = left < VEC_LANES ? VALUE_TAIL : VALUE_ONE;
+        if (left >= (uint32_t)TILE_PANELS(rows) * VEC_LANES) kind = VALUE_FULL;
+        v.acc = t->acc + row * t->padded + v.dim;
+        value_tiles[t->job->kv_dtype][rows - 1][kind](&v);
+        v.dim += kind == VALUE_FULL ? (uint32_t)TILE_PANELS(rows) * VEC_LANES : VEC_LANES;
+    }
+}
+
+// --- a partition, and all of them
+
+// Cuts the queries' ranges to the partition from base on and finds the blocks that all of them see
+// whole.
+static void cut_ranges(struct tile *t, uint32_t first_query, uint32_t base) {
+    uint32_t common = base, common_end = base + PART;
+    t->base = base;
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        uint32_t first = t->job->first_key[first_query + r], n = t->job->n_keys[first_query + r];
+        t->begin[r] = first > base ? first : base;
+        t->end[r] = n < base + PART ? n : base + PART;
+        uint32_t whole = (t->begin[r] + BLOCK - 1) / BLOCK * BLOCK,
+                 whole_end = t->end[r] / BLOCK * BLOCK;
+        if (whole > common) common = whole;
+        if (whole_end < common_end) common_end = whole_end;
+    }
+    bool some = common < common_end;
+    t->common = some ? common : base + PART;
+    t->common_end = some ? common_end : base + PART;
+}
+
+static void merge(struct tile *t, uint32_t row) {
+    float *merged = t->merged + row * t->padded;
+    const float *acc = t->acc + row * t->padded;
+    if (!t->started[row]) {
+        memcpy(merged, acc, t->padded * sizeof *merged);
+        t->top[row] = t->max[row];
+        t->merged_sum[row] = t->sum[row];
+        t->started[row] = true;
+        return;
+    }
+    float top = t->top[row] > t->max[row] ? t->top[row] : t->max[row];
+    float c1 = elementary_exp(t->top[row] - top), c2 = elementary_exp(t->max[row] - top);
+    t->merged_sum[row] = t->merged_sum[row] * c1 + t->sum[row] * c2;
+    t->top[row] = top;
+    for (size_t d = 0; d < t->padded; d += VEC_LANES) {
+        vec a = vec_mul(vec_load(merged + d), vec_set(c1)),
+            b = vec_mul(vec_load(acc + d), vec_set(c2));
+        vec_store(merged + d, vec_add(a, b));
+    }
+}
+
+static void attend_partition(struct tile *t) {
+    memset(t->acc, 0, t->n_q * t->padded * sizeof *t->acc);
+    score_blocks(t, 0, t->n_q, t->common, t->common_end);
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        if (t->begin[r] >= t->end[r]) continue;
+        uint32_t before = t->end[r] < t->common ? t->end[r] : t->common;
+        score_range(t, r, t->begin[r], before);
+        score_range(t, r, t->common_end, t->end[r]);
+        weigh(t, r);
+        add_values(t, r, 1, t->begin[r], before);
+    }
+    add_values(t, 0, t->n_q, t->common, t->common_end);
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        if (t->begin[r] >= t->end[r]) continue;
+        add_values(t, r, 1, t->common_end, t->end[r]);
+        merge(t, r);
+    }
+}
+
+static void write_output(const struct tile *t, uint32_t first_query) {
+    const struct attend_job *job = t->job;
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        float *out = job->out + (first_query + r) * job->out_stride;
+        for (uint32_t d = 0; d < job->head_dim; d += VEC_LANES) {
+            vec o = vec_div(vec_load(t->merged + r * t->padded + d), vec_set(t->merged_sum[r]));
+            uint32_t left = job->head_dim - d;
+            vec_store_n(out + d, o, left < VEC_LANES ? left : VEC_LANES);
+        }
+    }
+}
+
+static void attend_tile(const struct attend_job *job, uint32_t first_query, uint32_t n_q) {
+    struct tile t = {.job = job, .q = job->q + first_query * job->q_stride, .n_q = n_q};
+    t.padded = ((size_t)job->head_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    t.scores = job->scratch;
+    t.acc = t.scores + n_q * PART;
+    t.merged = t.acc + n_q * t.padded;
+    uint32_t begin = UINT32_MAX, end = 0;
+    for (uint32_t i = first_query; i < first_query + n_q; i++) {
+        check(job->first_key[i] < job->n_keys[i]);
+        if (job->first_key[i] < begin) begin = job->first_key[i];
+        if (job->n_keys[i] > end) end = job->n_keys[i];
+    }
+    for (uint32_t base = begin / PART * PART; base < end; base += PART) {
+        cut_ranges(&t, first_query, base);
+        attend_partition(&t);
+    }
+    write_output(&t, first_query);
+}
+
+void KERNEL_SYMBOL(attend)(const struct attend_job *job) {
+    check(job->kv_dtype == DTYPE_F32 || job->kv_dtype == DTYPE_BF16);
+    uint32_t query = 0, n_q = job->n_q;
+    // Dealt evenly over the fewest tiles, as the rows of a product.
+    for (uint32_t n_tiles = (n_q + TILE_ROWS - 1) / TILE_ROWS; n_tiles > 0; n_tiles--) {
+        uint32_t rows = (n_q + n_tiles - 1) / n_tiles;
+        attend_tile(job, query, rows);
+        query += rows;
+        n_q -= rows;
+    }
+}

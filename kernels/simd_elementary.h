@@ -1,0 +1,40 @@
+// simd_elementary.h: elementary.c's float32 functions in lanes: the same operations in the same
+// order.
+#ifndef MOESAIC_KERNELS_SIMD_ELEMENTARY_H
+#define MOESAIC_KERNELS_SIMD_ELEMENTARY_H
+
+#include <math.h>
+
+#include "kernels/elementary.h"
+#include "kernels/vec.h"
+
+INLINE vec vec_exp(vec x) {
+    vec shifted = vec_fma(x, vec_set(EXP_LOG2E), vec_set(EXP_ROUND));
+    vec n = vec_sub(shifted, vec_set(EXP_ROUND));
+    vec r = vec_fma(n, vec_set(-EXP_LN2_HIGH), x);
+    r = vec_fma(n, vec_set(-EXP_LN2_LOW), r);
+    vec p = vec_fma(vec_set(EXP_C6), r, vec_set(EXP_C5));
+    p = vec_fma(p, r, vec_set(EXP_C4));
+    p = vec_fma(p, r, vec_set(EXP_C3));
+    p = vec_fma(p, r, vec_set(EXP_C2));
+    p = vec_fma(p, r, vec_set(1.0f));
+    p = vec_fma(p, r, vec_set(1.0f));
+    vec y = vec_add_exponent(p, shifted);
+    y = vec_if_greater(x, vec_set(EXP_MAX), vec_set(INFINITY), y);
+    y = vec_if_greater(vec_set(EXP_MIN), x, vec_zero(), y);
+    return vec_if_nan(x, x, y);
+}
+
+// 1 + exp(-x). The sign is flipped as the scalar form does it, not by a subtraction from zero.
+INLINE vec vec_one_plus_exp_minus(vec x) {
+    return vec_add(vec_set(1.0f), vec_exp(vec_mul(x, vec_set(-1.0f))));
+}
+
+INLINE vec vec_sigmoid(vec x) {
+    return vec_div(vec_set(1.0f), vec_one_plus_exp_minus(x));
+}
+INLINE vec vec_silu(vec x) {
+    return vec_div(x, vec_one_plus_exp_minus(x));
+}
+
+#endif

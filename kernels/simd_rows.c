@@ -1,0 +1,194 @@
+// simd_rows.c: the operations on single rows, and the table of this instruction set.
+#include <math.h>
+
+#include "kernels/simd_elementary.h"
+#include "kernels/simd_tables.h"
+#include "kernels/simd_tile.h"
+
+// Every loop below takes whole vectors, then one tail of n lanes; the other lanes hold +0 and are
+// not stored.
+#define FOR_VECTORS(i, n) for (uint32_t i = 0; i < (n); i += VEC_LANES)
+
+INLINE uint32_t lanes_at(uint32_t i, uint32_t n) {
+    return n - i < VEC_LANES ? n - i : VEC_LANES;
+}
+
+static vec load_at(const float *x, uint32_t i, uint32_t n) {
+    return n - i < VEC_LANES ? vec_load_n(x + i, n - i) : vec_load(x + i);
+}
+
+static void store_at(float *y, uint32_t i, uint32_t n, vec a) {
+    if (n - i < VEC_LANES)
+        vec_store_n(y + i, a, n - i);
+    else
+        vec_store(y + i, a);
+}
+
+static float lane_max(const float *x, uint32_t n) {
+    vec a = vec_set(-INFINITY);
+    FOR_VECTORS(i, n) {
+        // A lane without an element keeps what it has.
+        vec larger = vec_max(a, load_at(x, i, n));
+        a = vec_first_n(larger, lanes_at(i, n), a);
+    }
+    return vec_tree_max(a);
+}
+
+static void rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps) {
+    vec a = vec_zero();
+    FOR_VECTORS(i, n) {
+        vec v = load_at(x, i, n);
+        a = vec_fma(v, v, a);
+    }
+    vec r = vec_set(1.0f / sqrtf(vec_tree_sum(a) / (float)n + eps));
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_mul(vec_mul(load_at(x, i, n), r), load_at(w, i, n)));
+    }
+}
+
+static void rope(float *x, const float *cos, const float *sin, uint32_t rotary_dim) {
+    uint32_t half = rotary_dim / 2;
+    FOR_VECTORS(i, half) {
+        vec a = load_at(x, i, half), b = load_at(x + half, i, half);
+        vec c = load_at(cos, i, half), s = load_at(sin, i, half);
+        store_at(x, i, half, vec_sub(vec_mul(a, c), vec_mul(b, s)));
+        store_at(x + half, i, half, vec_add(vec_mul(b, c), vec_mul(a, s)));
+    }
+}
+
+static void silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_mul(vec_silu(load_at(gate, i, n)), load_at(up, i, n)));
+    }
+}
+
+static void add(float *y, const float *x, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_add(load_at(y, i, n), load_at(x, i, n)));
+    }
+}
+
+static void scale(float *y, const float *x, float a, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_mul(vec_set(a), load_at(x, i, n)));
+    }
+}
+
+static void axpy(float *y, const float *x, float a, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_fma(vec_set(a), load_at(x, i, n), load_at(y, i, n)));
+    }
+}
+
+// exp(x - m) of the elements at i, +0 in lanes without one.
+static vec exp_at(const float *x, uint32_t i, uint32_t n, float m) {
+    return vec_first_n(vec_exp(vec_sub(load_at(x, i, n), vec_set(m))), lanes_at(i, n), vec_zero());
+}
+
+static void softmax(float *x, uint32_t n) {
+    float m = lane_max(x, n);
+    vec a = vec_zero();
+    FOR_VECTORS(i, n) {
+        vec e = exp_at(x, i, n, m);
+        a = vec_add(a, e);
+        store_at(x, i, n, e);
+    }
+    vec sum = vec_set(vec_tree_sum(a));
+    FOR_VECTORS(i, n) {
+        store_at(x, i, n, vec_div(load_at(x, i, n), sum));
+    }
+}
+
+static void sigmoid(float *x, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(x, i, n, vec_sigmoid(load_at(x, i, n)));
+    }
+}
+
+static void exp_each(float *x, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(x, i, n, vec_exp(load_at(x, i, n)));
+    }
+}
+
+// A product with zero is NaN exactly where the factor is not finite, and NaN stays in a sum.
+static bool all_finite(const float *x, uint32_t n) {
+    vec a = vec_zero();
+    FOR_VECTORS(i, n) {
+        a = vec_fma(load_at(x, i, n), vec_zero(), a);
+    }
+    return !isnan(vec_tree_sum(a));
+}
+
+#define LSE_BLOCK 512
+
+static bool log_sum_exp(const float *x, uint32_t n, float *max, float *lse) {
+    if (!all_finite(x, n)) return false;
+    float m = lane_max(x, n), sum = 0.0f;
+    for (uint32_t begin = 0; begin < n; begin += LSE_BLOCK) {
+        uint32_t end = n - begin < LSE_BLOCK ? n : begin + LSE_BLOCK;
+        vec a = vec_zero();
+        for (uint32_t i = begin; i < end; i += VEC_LANES)
+            a = vec_add(a, exp_at(x, i, end, m));
+        sum = sum + vec_tree_sum(a);
+    }
+    *max = m;
+    *lse = m + elementary_log(sum);
+    return true;
+}
+
+INLINE void unpack_as(float *y, const void *x, enum dtype dtype, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        bool whole = n - i >= VEC_LANES;
+        store_at(y, i, n, whole ? element_load(x, dtype, i) : element_load_n(x, dtype, i, n - i));
+    }
+}
+
+static void unpack(float *y, const void *x, enum dtype dtype, uint32_t n) {
+    switch (dtype) {
+    case DTYPE_F16: unpack_as(y, x, DTYPE_F16, n); break;
+    case DTYPE_BF16: unpack_as(y, x, DTYPE_BF16, n); break;
+    default: memcpy(y, x, n * sizeof *y);
+    }
+}
+
+INLINE void pack_as(void *y, const float *x, enum dtype dtype, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        vec v = load_at(x, i, n);
+        unsigned char *out = (unsigned char *)y + i * sizeof(uint16_t);
+        half_store_n(out, dtype == DTYPE_F16 ? vec_to_f16(v) : vec_to_bf16(v), lanes_at(i, n));
+    }
+}
+
+static void pack(void *y, const float *x, enum dtype dtype, uint32_t n) {
+    switch (dtype) {
+    case DTYPE_F16: pack_as(y, x, DTYPE_F16, n); break;
+    case DTYPE_BF16: pack_as(y, x, DTYPE_BF16, n); break;
+    default: memcpy(y, x, n * sizeof *x);
+    }
+}
+
+#define STRING(name) STRING2(name)
+#define STRING2(name) #name
+
+static const struct kernel_ops ops = {
+    .name = STRING(KERNEL_ISA),
+    .matmul = KERNEL_SYMBOL(matmul),
+    .attend = KERNEL_SYMBOL(attend),
+    .rms_norm = rms_norm,
+    .rope = rope,
+    .silu_mul = silu_mul,
+    .add = add,
+    .scale = scale,
+    .axpy = axpy,
+    .softmax = softmax,
+    .sigmoid = sigmoid,
+    .exp = exp_each,
+    .log_sum_exp = log_sum_exp,
+    .unpack = unpack,
+    .pack = pack,
+};
+
+const struct kernel_ops *KERNEL_SYMBOL(kernel_ops)(void) {
+    return &ops;
+}
