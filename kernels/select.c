@@ -7,12 +7,18 @@
 #include "kernels/tables.h"
 
 #ifdef KERNELS_X86
+#include <cpuid.h>
 #include <immintrin.h>
+
+// clang 14 cannot be asked for this one by name.
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C) != 0;
+}
 
 // The compiler's CPU test includes whether the operating system saves the wide registers.
 static bool runs_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool runs_avx512(void) {
@@ -65,9 +71,8 @@ size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim) {
 }
 
 void kernel_thread_init(void) {
+    fesetenv(FE_DFL_ENV);
 #ifdef KERNELS_X86
     _mm_setcsr(0x1f80); // nearest even, denormals kept, all exceptions masked
-#else
-    fesetenv(FE_DFL_ENV);
 #endif
 }
