@@ -1,6 +1,8 @@
-// model.h: one rank's forward pass over one step's plan. The worker loop sees no tensor; model.c sees no process.
+// model.h: one rank's forward pass over one step's plan. The worker loop sees no tensor; model.c
+// sees no process.
 //
-// Owned and called by the engine thread only. All memory is allocated in model_create; a step allocates nothing.
+// Owned and called by the engine thread only. All memory is allocated in model_create; a step
+// allocates nothing.
 #ifndef MOESAIC_WORKER_MODEL_H
 #define MOESAIC_WORKER_MODEL_H
 
@@ -16,8 +18,16 @@ struct model;
 
 // Where a step's time goes.
 enum step_phase {
-    PHASE_EMBED, PHASE_ATTN, PHASE_ROUTE, PHASE_DISPATCH, PHASE_EXPERT, PHASE_COMBINE, PHASE_DENSE, PHASE_HEAD,
-    PHASE_SAMPLE, PHASE_COUNT
+    PHASE_EMBED,
+    PHASE_ATTN,
+    PHASE_ROUTE,
+    PHASE_DISPATCH,
+    PHASE_EXPERT,
+    PHASE_COMBINE,
+    PHASE_DENSE,
+    PHASE_HEAD,
+    PHASE_SAMPLE,
+    PHASE_COUNT
 };
 
 struct model_config {
@@ -45,7 +55,7 @@ struct seq_result {
 };
 
 struct step_output {
-    uint32_t n_seqs; // <= n_slots, in plan order
+    uint32_t n_seqs;               // <= n_slots, in plan order
     const struct seq_result *seqs; // valid until the next step
     uint64_t phase_ns[PHASE_COUNT];
     uint64_t total_ns;
@@ -54,20 +64,27 @@ struct step_output {
 int model_create(struct model **out, const struct model_config *config, struct err_text *e);
 void model_destroy(struct model *m);
 
-// Checks the whole plan first (ERR_PEER_PROTOCOL names the field; nothing was computed), then runs it. Every rank of the
-// group must run every step. ERR_PEER_* from an exchange leaves the pages undefined: the epoch is over.
-int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out, struct err_text *e);
+// Checks the whole plan first (ERR_PEER_PROTOCOL names the field; nothing was computed), then runs
+// it. Every rank of the group must run every step. ERR_PEER_* from an exchange leaves the pages
+// undefined: the epoch is over.
+int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out,
+               struct err_text *e);
 
-// Logits of every row of the last step instead of only the sampled ones (golden tests): [n_rows, vocab], row order of the plan.
-// Must be switched on before the step; allocates then.
+// Logits of every row of the last step instead of only the sampled ones (golden tests): [n_rows,
+// vocab], row order of the plan. Must be switched on before the step; allocates then.
 int model_keep_logits(struct model *m, bool keep);
 const float *model_logits(const struct model *m, uint32_t *n_rows);
 
-// Rows computed so far by (layer, local expert): [n_layers][n_local_experts], cumulative; readable by any thread.
+// Rows computed so far by (layer, local expert): [n_layers][n_local_experts], cumulative; readable
+// by any thread.
 const _Atomic uint64_t *model_expert_tokens(const struct model *m);
 
 // Pages that fit into bytes on this rank.
 uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes);
+
+// The largest message that two ranks exchange in a step: what fabric_config.message_bytes_max must
+// allow.
+size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 
 // The digest of one row of logits that a result carries.
 uint64_t model_digest_row(const float *logits, uint32_t n);

@@ -1,0 +1,243 @@
+// attn.c: see attn.h.
+#include "worker/attn.h"
+
+#include <string.h>
+
+#include "worker/forward.h"
+#include "worker/linear.h"
+
+// Queries of one work item when a prompt gives that many: each page that is read serves all of
+// them.
+#define ITEM_QUERIES 64
+// Items a thread before tiles are worth being large.
+#define ITEMS_PER_THREAD 2
+
+static uint32_t at_least_one(uint32_t n) {
+    return n > 0 ? n : 1;
+}
+
+static void lay_threads(struct forward *f, struct scratch *s) {
+    struct attn *a = &f->attn;
+    uint32_t hd = f->spec->head_dim;
+    a->threads = scratch_take(s, f->n_threads, sizeof *a->threads);
+    for (uint32_t t = 0; t < f->n_threads; t++) {
+        struct attn_thread mine = {
+            .out = scratch_take(s, (size_t)a->queries_max * hd, sizeof(float)),
+            .scratch = scratch_take(s, attend_scratch_floats(a->queries_max, hd), sizeof(float)),
+            .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
+            .n_keys = scratch_take(s, a->queries_max, sizeof(uint32_t)),
+        };
+        if (a->threads != NULL) a->threads[t] = mine;
+    }
+}
+
+void attn_lay(struct forward *f, struct scratch *s) {
+    struct attn *a = &f->attn;
+    const struct model_spec *spec = f->spec;
+    size_t rows = f->config.rows_max, half = spec->rotary_dim / 2;
+    a->group = spec->n_heads / spec->n_kv_heads;
+    a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
+    a->qkv_dim = (spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim;
+    a->inv_freq = scratch_take(s, half, sizeof(float));
+    a->cos = scratch_take(s, rows * half, sizeof(float));
+    a->sin = scratch_take(s, rows * half, sizeof(float));
+    a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
+    a->q = scratch_take(s, rows * spec->n_heads * spec->head_dim, sizeof(float));
+    a->out = scratch_take(s, rows * spec->n_heads * spec->head_dim, sizeof(float));
+    a->projected = scratch_take(s, rows * spec->hidden, sizeof(float));
+    a->tiles = scratch_take(s, rows, sizeof *a->tiles);
+    lay_threads(f, s);
+    if (a->inv_freq != NULL) elementary_inv_freq(a->inv_freq, spec->rope_theta, spec->rotary_dim);
+}
+
+static void rope_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    struct forward *f = context;
+    uint32_t half = f->spec->rotary_dim / 2;
+    for (uint32_t row = row_begin; row < row_end; row++) {
+        size_t at = (size_t)row * half;
+        elementary_rope_table(f->attn.cos + at, f->attn.sin + at, f->batch.position[row],
+                              f->attn.inv_freq, half);
+    }
+}
+
+static void cut_tiles(struct forward *f, uint32_t rows_per_tile) {
+    struct attn *a = &f->attn;
+    a->n_tiles = 0;
+    for (uint32_t i = 0; i < f->batch.n_seqs; i++) {
+        const struct batch_seq *seq = &f->batch.seqs[i];
+        for (uint32_t row = 0; row < seq->n_rows; row += rows_per_tile) {
+            uint32_t left = seq->n_rows - row;
+            uint32_t n = left < rows_per_tile ? left : rows_per_tile;
+            a->tiles[a->n_tiles++] = (struct attn_tile){seq->row_begin + row, n};
+        }
+    }
+}
+
+// Large tiles read pages seldom; but every thread wants work, so few tiles are cut smaller, and
+// single rows by heads.
+static void plan_split(struct forward *f) {
+    struct attn *a = &f->attn;
+    uint32_t wanted = f->n_threads == 1 ? 1 : f->n_threads * ITEMS_PER_THREAD;
+    uint32_t rows_per_tile = at_least_one(ITEM_QUERIES / a->group);
+    cut_tiles(f, rows_per_tile);
+    while (rows_per_tile > 1 && a->n_tiles * f->spec->n_kv_heads < wanted) {
+        rows_per_tile = (rows_per_tile + 1) / 2;
+        cut_tiles(f, rows_per_tile);
+    }
+    a->heads_per_item = a->group;
+    uint32_t n_items = a->n_tiles * f->spec->n_kv_heads;
+    while (rows_per_tile == 1 && a->heads_per_item % 2 == 0 && n_items < wanted) {
+        a->heads_per_item /= 2;
+        n_items *= 2;
+    }
+}
+
+void attn_begin(struct forward *f) {
+    if (f->batch.n_rows == 0) return;
+    // A sine costs about as much as a hundred elementwise operations.
+    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rotary_dim * 50, rope_rows, f);
+    plan_split(f);
+}
+
+struct attn_layer {
+    struct forward *f;
+    const struct layer_weights *w;
+    uint32_t layer;
+};
+
+static float *query_of(const struct forward *f, uint32_t kv_head, uint32_t row) {
+    size_t index = (size_t)kv_head * f->batch.n_rows + row;
+    return f->attn.q + index * f->attn.group * f->spec->head_dim;
+}
+
+static void norm_and_rotate(const struct forward *f, float *y, const float *x, const float *norm,
+                            uint32_t row) {
+    const struct model_spec *spec = f->spec;
+    if (norm != NULL)
+        f->ops->rms_norm(y, x, norm, spec->head_dim, spec->norm_eps);
+    else if (y != x)
+        memcpy(y, x, spec->head_dim * sizeof *y);
+    size_t at = (size_t)row * (spec->rotary_dim / 2);
+    f->ops->rope(y, f->attn.cos + at, f->attn.sin + at, spec->rotary_dim);
+}
+
+// One row's queries go to where attention reads them, its keys and values into the page.
+static void spread_row(const struct attn_layer *al, uint32_t row, uint32_t kv_head) {
+    struct forward *f = al->f;
+    const struct model_spec *spec = f->spec;
+    uint32_t hd = spec->head_dim, group = f->attn.group;
+    float *qkv = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
+    float *q = query_of(f, kv_head, row);
+    for (uint32_t h = 0; h < group; h++)
+        norm_and_rotate(f, q + (size_t)h * hd, qkv + ((size_t)kv_head * group + h) * hd,
+                        al->w->q_norm, row);
+    float *key = qkv + ((size_t)spec->n_heads + kv_head) * hd;
+    const float *value = key + (size_t)spec->n_kv_heads * hd;
+    norm_and_rotate(f, key, key, al->w->k_norm, row);
+    struct kv_place at = {al->layer, kv_head, f->batch.slot[row], f->batch.position[row]};
+    kv_write(&f->kv, f->ops, &at, key, value);
+}
+
+static void spread_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct attn_layer *al = context;
+    for (uint32_t row = row_begin; row < row_end; row++) {
+        for (uint32_t kv_head = 0; kv_head < al->f->spec->n_kv_heads; kv_head++)
+            spread_row(al, row, kv_head);
+    }
+}
+
+// Query i of the tile is (row i / heads, head i % heads).
+static void fill_ranges(const struct forward *f, const struct attn_tile *tile, uint32_t heads,
+                        const struct attn_thread *mine) {
+    uint32_t window = f->spec->sliding_window;
+    for (uint32_t i = 0; i < tile->n_rows * heads; i++) {
+        uint32_t end = f->batch.position[tile->row_begin + i / heads] + 1;
+        mine->n_keys[i] = end;
+        mine->first_key[i] = window != 0 && end > window ? end - window : 0;
+    }
+}
+
+static void keep_out(const struct forward *f, const struct attn_tile *tile, uint32_t first_head,
+                     const struct attn_thread *mine) {
+    size_t hd = f->spec->head_dim, n = f->attn.heads_per_item * hd;
+    for (uint32_t i = 0; i < tile->n_rows; i++) {
+        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->spec->n_heads * hd;
+        memcpy(row + first_head * hd, mine->out + i * n, n * sizeof(float));
+    }
+}
+
+// Item i: a tile, a KV head, and a part of that head's query heads.
+static void attend_item(void *context, uint32_t i, uint32_t thread) {
+    const struct attn_layer *al = context;
+    struct forward *f = al->f;
+    struct attn *a = &f->attn;
+    const struct attn_thread *mine = &a->threads[thread];
+    uint32_t parts = a->group / a->heads_per_item, hd = f->spec->head_dim;
+    const struct attn_tile *tile = &a->tiles[i / parts / f->spec->n_kv_heads];
+    uint32_t kv_head = i / parts % f->spec->n_kv_heads;
+    uint32_t head = i % parts * a->heads_per_item;
+    fill_ranges(f, tile, a->heads_per_item, mine);
+    struct attend_job job = {
+        .q = query_of(f, kv_head, tile->row_begin) + (size_t)head * hd,
+        .out = mine->out,
+        .q_stride = hd,
+        .out_stride = hd,
+        .n_q = tile->n_rows * a->heads_per_item,
+        .head_dim = hd,
+        .first_key = mine->first_key,
+        .n_keys = mine->n_keys,
+        .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
+        .k_base = kv_keys(&f->kv, al->layer, kv_head),
+        .v_base = kv_values(&f->kv, al->layer, kv_head),
+        .block_stride = f->kv.block_stride,
+        .kv_dtype = f->kv.dtype,
+        .scale = f->spec->attn_scale,
+        .scratch = mine->scratch,
+    };
+    f->ops->attend(&job);
+    keep_out(f, tile, kv_head * a->group + head, mine);
+}
+
+static void project_qkv(struct attn_layer *al) {
+    struct forward *f = al->f;
+    struct linear qkv = {
+        .ops = f->ops,
+        .w = &al->w->qkv,
+        .x = f->normed,
+        .ldx = f->spec->hidden,
+        .y = f->attn.qkv,
+        .ldy = f->attn.qkv_dim,
+        .n_rows = f->batch.n_rows,
+        .bias = al->w->qkv_bias,
+    };
+    linear_run(f->pool, &qkv);
+}
+
+static void project_out(struct attn_layer *al) {
+    struct forward *f = al->f;
+    struct linear out = {
+        .ops = f->ops,
+        .w = &al->w->o,
+        .x = f->attn.out,
+        .ldx = (size_t)f->spec->n_heads * f->spec->head_dim,
+        .y = f->attn.projected,
+        .ldy = f->spec->hidden,
+        .n_rows = f->batch.n_rows,
+        .bias = al->w->o_bias,
+        .residual = f->x,
+    };
+    linear_run(f->pool, &out);
+}
+
+void attn_forward(struct forward *f, uint32_t layer) {
+    if (f->batch.n_rows == 0) return;
+    struct attn_layer al = {f, forward_layer(f, layer), layer};
+    forward_norm(f, al.w->attn_norm);
+    project_qkv(&al);
+    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->attn.qkv_dim * 2, spread_rows, &al);
+    uint32_t parts = f->attn.group / f->attn.heads_per_item;
+    pool_run(f->pool, f->attn.n_tiles * f->spec->n_kv_heads * parts, attend_item, &al);
+    project_out(&al);
+}

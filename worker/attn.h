@@ -1,0 +1,47 @@
+// attn.h: the attention block of one layer: norm, q/k/v, RoPE, pages, attention, output projection,
+// residual.
+#ifndef MOESAIC_WORKER_ATTN_H
+#define MOESAIC_WORKER_ATTN_H
+
+#include "common/model/spec.h"
+#include "worker/kv.h"
+#include "worker/scratch.h"
+
+struct forward;
+
+// Query rows of one sequence that read its pages together.
+struct attn_tile {
+    uint32_t row_begin, n_rows;
+};
+
+// What one compute thread needs while it attends.
+struct attn_thread {
+    float *out;                   // [queries_max, head_dim]
+    float *scratch;               // attend_scratch_floats(queries_max, head_dim)
+    uint32_t *first_key, *n_keys; // [queries_max]
+};
+
+struct attn {
+    uint32_t group;              // query heads that share a KV head
+    uint32_t queries_max;        // of one work item
+    uint32_t qkv_dim;            // (n_heads + 2 n_kv_heads) * head_dim
+    float *inv_freq;             // [rotary_dim / 2]
+    float *cos, *sin;            // [rows_max, rotary_dim / 2] of the step's positions
+    float *qkv;                  // [rows_max, qkv_dim]
+    float *q;                    // [kv head][n_rows][group][head_dim], normed and rotated
+    float *out;                  // [rows_max, n_heads * head_dim]
+    float *projected;            // [rows_max, hidden]
+    struct attn_thread *threads; // [n_threads]
+
+    // How this step is split.
+    uint32_t n_tiles, heads_per_item;
+    struct attn_tile *tiles; // [rows_max]
+};
+
+void attn_lay(struct forward *f, struct scratch *s);
+// Once a step, after batch_fill: rotary tables and the split into work items.
+void attn_begin(struct forward *f);
+// x += attention(norm(x)).
+void attn_forward(struct forward *f, uint32_t layer);
+
+#endif

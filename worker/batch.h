@@ -1,0 +1,59 @@
+// batch.h: a step's plan as rows: what each row is, where its sequence's pages are, who is sampled.
+//
+// First in the walk through a step. The plan came over the network: batch_check believes nothing in
+// it and changes nothing that a later step could see; only a plan that passed it reaches
+// batch_fill. Engine thread only.
+#ifndef MOESAIC_WORKER_BATCH_H
+#define MOESAIC_WORKER_BATCH_H
+
+#include "common/base/err.h"
+#include "step.pb-c.h"
+#include "worker/kv.h"
+#include "worker/scratch.h"
+
+// A run of rows of one sequence, as in the plan.
+struct batch_seq {
+    uint32_t slot, row_begin, n_rows;
+    const Moesaic__Step__V1__Sampling
+        *sampling; // of its last row; NULL = not sampled. The plan's memory
+};
+
+// What a slot remembers between steps.
+struct batch_slot {
+    bool has_token;
+    uint32_t token;      // sampled last
+    uint64_t seen_check; // the check that met this slot last: finds duplicates
+};
+
+// Who wrote a page in the plan under check: two writers would race.
+struct batch_writer {
+    uint64_t check;
+    uint32_t slot;
+};
+
+struct batch {
+    uint32_t n_slots, rows_max, max_model_len, vocab;
+    uint64_t n_checks;
+    struct batch_slot *slots;     // [n_slots]
+    struct batch_writer *writers; // [kv blocks]
+
+    uint32_t n_seqs, n_rows, n_sampled;
+    struct batch_seq *seqs;            // [n_slots]
+    uint32_t *token, *position, *slot; // [rows_max] of each row
+    uint32_t *sampled_seq;             // [n_slots] the sequences that are sampled, in plan order
+};
+
+struct batch_sizes {
+    uint32_t n_slots, rows_max, max_model_len, kv_blocks, vocab;
+};
+
+void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch *s);
+// The whole plan against the limits and the slots' tables; ERR_PEER_PROTOCOL names the field.
+int batch_check(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__StepPlan *plan,
+                struct err_text *e);
+// Takes over a plan that was checked: rows, and the slots' new blocks.
+void batch_fill(struct batch *b, struct kv *kv, const Moesaic__Step__V1__StepPlan *plan);
+// The token this slot sampled, for a later token_from_slot.
+void batch_remember(struct batch *b, uint32_t slot, uint32_t token);
+
+#endif

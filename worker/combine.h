@@ -1,0 +1,54 @@
+// combine.h: returns each pair's row to the rank that owns the token, and adds them there. Twin of
+// dispatch.h.
+//
+// One message per peer and layer, also when it has no rows:
+//
+//   u32 n_pairs, hidden, zero, zero          struct combine_head
+//   zeros up to 64 bytes
+//   f32 rows[n_pairs][hidden]                in the order of the peer's dispatch message
+#ifndef MOESAIC_WORKER_COMBINE_H
+#define MOESAIC_WORKER_COMBINE_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/model/spec.h"
+#include "common/net/fabric.h"
+#include "worker/scratch.h"
+
+struct forward;
+
+struct combine_head {
+    uint32_t n_pairs, hidden, zero[14];
+};
+static_assert(sizeof(struct combine_head) == 64, "rows begin aligned");
+
+struct combine {
+    struct combine_head *heads; // [n_ranks]
+    float *out;                 // [pairs of all ranks, hidden] results, by rank that asked
+    struct fabric_part *parts;  // [n_ranks]
+    struct fabric_msg *in;      // [n_ranks]
+    bool holding;               // in has messages
+    const float **rows;         // [n_ranks] each rank's answer to this rank's pairs
+    float *sum;                 // [n_threads, hidden]
+};
+
+void combine_lay(struct forward *f, struct scratch *s);
+// Bytes of the largest combine message between two ranks.
+size_t combine_bytes_max(const struct model_spec *spec, uint32_t rows_max);
+// Sends the results, receives the peers', adds them to x. ERR_PEER_PROTOCOL when a message does not
+// add up.
+int combine_rows(struct forward *f, uint32_t layer, struct err_text *e);
+void combine_release(struct forward *f);
+
+// What a received message must fit.
+struct combine_rules {
+    uint32_t hidden, n_pairs;
+};
+int combine_parse(const float **rows, const struct combine_rules *rules, const uint8_t *data,
+                  size_t bytes, struct err_text *e);
+
+#endif

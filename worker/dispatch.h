@@ -1,0 +1,93 @@
+// dispatch.h: sends each row to the ranks that own its experts. Twin of combine.h: same steps, same
+// order of functions.
+//
+// One message per peer and layer, also when it has no rows. A row travels once to a peer even if
+// several of its experts live there:
+//
+//   u32 n_rows, n_pairs, hidden, top_k       struct dispatch_head
+//   u32 n_experts_of_row[n_rows]             1 .. top_k
+//   u32 experts[n_pairs]                     global ids, row by row, in the router's order
+//   zeros up to a multiple of 64 bytes
+//   f32 rows[n_rows][hidden]
+//
+// The pairs (row, expert) in this order are what the peer answers with one row each. Little-endian.
+#ifndef MOESAIC_WORKER_DISPATCH_H
+#define MOESAIC_WORKER_DISPATCH_H
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/model/spec.h"
+#include "common/net/fabric.h"
+#include "worker/scratch.h"
+
+struct forward;
+
+struct dispatch_head {
+    uint32_t n_rows, n_pairs, hidden, top_k;
+};
+static_assert(sizeof(struct dispatch_head) == 16, "wire size");
+
+// Rows begin at multiples of this in both messages.
+#define WIRE_ALIGN 64
+
+// What goes to one peer in one layer.
+struct dispatch_peer {
+    uint32_t n_rows, n_pairs;
+    uint32_t last_row;              // the batch row counted last, plus one
+    uint32_t *row_counts, *experts; // inside its head
+    uint8_t *head;
+    size_t head_bytes;
+    uint32_t first_sent; // its rows in dispatch.sent
+};
+
+// One expert's work on one row. Its result goes to the same index of combine.out.
+struct pair {
+    const float *x;  // [hidden], in normed or in a received message
+    uint32_t expert; // local
+};
+
+struct dispatch {
+    uint32_t *owner;             // [n_experts] rank
+    struct dispatch_peer *peers; // [n_ranks]; the own one only counts
+    uint8_t *heads;              // all peers' heads
+    float *sent;                 // all peers' rows
+    uint32_t *sent_row;          // the batch row of each row in sent
+    uint32_t n_sent;
+    uint32_t *pair_index;      // [rows_max, top_k] among the pairs of that rank's message
+    struct fabric_part *parts; // [n_ranks]
+    struct fabric_msg *in;     // [n_ranks]
+    bool holding;              // in has messages
+
+    // What this rank has to compute, by rank that asked; each rank's in the order of its message.
+    struct pair *pairs;
+    uint32_t *pair_begin; // [n_ranks + 1]
+};
+
+void dispatch_lay(struct forward *f, struct scratch *s);
+// Sends the step's rows, receives the peers', lists the pairs; the received messages stay until
+// dispatch_release. ERR_PEER_PROTOCOL when one does not add up.
+int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e);
+void dispatch_release(struct forward *f);
+
+// Most pairs that one rank's rows can ask of this rank's experts.
+size_t dispatch_pairs_max(const struct forward *f);
+// Bytes of the largest dispatch message between two ranks.
+size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max);
+
+// What a received message must fit; its parts are found only after everything was checked.
+struct dispatch_rules {
+    uint32_t hidden, top_k, rows_max, first_expert, n_local_experts;
+};
+struct dispatch_view {
+    uint32_t n_rows, n_pairs;
+    const uint32_t *row_counts, *experts;
+    const float *rows;
+};
+int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules,
+                   const uint8_t *data, size_t bytes, struct err_text *e);
+
+#endif

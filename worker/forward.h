@@ -1,0 +1,46 @@
+// forward.h: private to the forward pass: what the phases of one step share.
+//
+// model.c owns the one struct forward. Each phase's file owns its part (struct attn, route, ...)
+// and reads the others'. All of it is used by the engine thread; the compute team sees it only
+// inside pool_run.
+#ifndef MOESAIC_WORKER_FORWARD_H
+#define MOESAIC_WORKER_FORWARD_H
+
+#include "worker/attn.h"
+#include "worker/batch.h"
+#include "worker/combine.h"
+#include "worker/dispatch.h"
+#include "worker/expert.h"
+#include "worker/head.h"
+#include "worker/kv.h"
+#include "worker/model.h"
+#include "worker/route.h"
+
+struct forward {
+    struct model_config config; // pointers in it are not owned
+    const struct model_spec *spec;
+    const struct kernel_ops *ops;
+    struct pool *pool;
+    uint32_t n_threads, n_ranks, rank;
+
+    uint64_t step; // of the plan, for the exchanges' tags
+    float *x;      // [rows_max, hidden] the residual stream
+    float *normed; // [rows_max, hidden] its norm, the input of the next block
+    struct batch batch;
+    struct kv kv;
+    struct attn attn;
+    struct route route;
+    struct dispatch dispatch;
+    struct expert expert;
+    struct combine combine;
+    struct head head;
+};
+
+static inline const struct layer_weights *forward_layer(const struct forward *f, uint32_t layer) {
+    return &f->config.weights->layers[layer];
+}
+
+// normed = rms_norm(x) * weight, for the step's rows.
+void forward_norm(struct forward *f, const float *weight);
+
+#endif

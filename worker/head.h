@@ -1,0 +1,39 @@
+// head.h: the end of a step: final norm and head for the rows that are sampled, then their tokens.
+#ifndef MOESAIC_WORKER_HEAD_H
+#define MOESAIC_WORKER_HEAD_H
+
+#include <stdint.h>
+
+#include "worker/model.h"
+#include "worker/sample.h"
+#include "worker/scratch.h"
+
+struct forward;
+
+// A row that gets logits.
+struct head_row {
+    uint32_t row;
+    uint32_t result; // of the sequence that is sampled here, or NOT_SAMPLED
+};
+#define NOT_SAMPLED UINT32_MAX
+
+struct head {
+    uint32_t tile_rows;    // rows whose logits exist at once
+    struct head_row *rows; // [rows_max]
+    uint32_t n_rows;
+    float *normed;                  // [tile_rows, hidden]
+    float *logits;                  // [tile_rows, vocab]
+    struct sample_scratch *threads; // [n_threads]
+    struct seq_result *results;     // [n_slots]
+    float
+        *kept; // [rows_max, vocab] logits of every row when model_keep_logits asked for them; owned
+};
+
+void head_lay(struct forward *f, struct scratch *s);
+// Lists the rows of this step.
+void head_begin(struct forward *f);
+// One tile of rows from first on: logits, then tokens into results. Returns how many rows it took.
+uint32_t head_logits(struct forward *f, uint32_t first);
+void head_sample(struct forward *f, uint32_t first, uint32_t n);
+
+#endif

@@ -1,0 +1,75 @@
+// kv.c: see kv.h. A page keeps keys as [head_dim][16] and values as [16][head_dim], as attend_job
+// wants them.
+#include "worker/kv.h"
+
+#include <string.h>
+
+#include "common/base/check.h"
+
+uint64_t kv_block_bytes(const struct model_spec *spec, enum dtype dtype) {
+    uint64_t half = (uint64_t)KV_BLOCK_TOKENS * spec->head_dim * dtype_bytes(dtype);
+    return 2 * half * spec->n_kv_heads * spec->n_layers; // limits.h keeps this far below 2^64
+}
+
+void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
+    const struct model_spec *spec = sizes->spec;
+    kv->dtype = sizes->dtype;
+    kv->head_dim = spec->head_dim;
+    kv->n_kv_heads = spec->n_kv_heads;
+    kv->n_blocks = sizes->n_blocks;
+    kv->blocks_max = kv_blocks_of(sizes->max_model_len);
+    kv->half_bytes = (size_t)KV_BLOCK_TOKENS * spec->head_dim * dtype_bytes(sizes->dtype);
+    kv->block_stride = 2 * kv->half_bytes * spec->n_kv_heads;
+    kv->layer_stride = kv->block_stride * sizes->n_blocks;
+    kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(spec, sizes->dtype));
+    kv->tables = scratch_take(s, sizes->n_slots, sizeof *kv->tables);
+    for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
+        uint32_t *blocks = scratch_take(s, kv->blocks_max, sizeof *blocks);
+        if (kv->tables != NULL) kv->tables[slot].blocks = blocks;
+    }
+}
+
+void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t *blocks,
+                   uint32_t n) {
+    if (n == 0) return;
+    struct kv_table *table = &kv->tables[slot];
+    check(offset <= table->n_blocks && n <= kv->blocks_max - offset);
+    memcpy(table->blocks + offset, blocks, n * sizeof *blocks);
+    table->n_blocks = offset + n;
+}
+
+static size_t page_offset(const struct kv *kv, uint32_t layer, uint32_t head, uint32_t block) {
+    return layer * kv->layer_stride + block * kv->block_stride + head * 2 * kv->half_bytes;
+}
+
+const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head) {
+    return kv->pages + page_offset(kv, layer, head, 0);
+}
+
+const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head) {
+    return kv->pages + page_offset(kv, layer, head, 0) + kv->half_bytes;
+}
+
+static void write_keys_f32(float *page, const float *key, uint32_t head_dim) {
+    for (uint32_t d = 0; d < head_dim; d++)
+        page[(size_t)d * KV_BLOCK_TOKENS] = key[d];
+}
+
+static void write_keys_bf16(uint16_t *page, const float *key, uint32_t head_dim) {
+    for (uint32_t d = 0; d < head_dim; d++)
+        page[(size_t)d * KV_BLOCK_TOKENS] = f32_to_bf16(key[d]);
+}
+
+void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+              const float *key, const float *value) {
+    const struct kv_table *table = &kv->tables[at->slot];
+    uint32_t token = at->position % KV_BLOCK_TOKENS;
+    uint32_t block = table->blocks[at->position / KV_BLOCK_TOKENS];
+    uint8_t *page = kv->pages + page_offset(kv, at->layer, at->head, block);
+    if (kv->dtype == DTYPE_F32)
+        write_keys_f32((float *)page + token, key, kv->head_dim);
+    else
+        write_keys_bf16((uint16_t *)page + token, key, kv->head_dim);
+    size_t row_bytes = kv->head_dim * dtype_bytes(kv->dtype);
+    ops->pack(page + kv->half_bytes + token * row_bytes, value, kv->dtype, kv->head_dim);
+}

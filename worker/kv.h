@@ -1,0 +1,60 @@
+// kv.h: the pages of this rank's KV cache and each slot's block table.
+//
+// Which page belongs to whom is decided in the leader; here pages are only written and read. Engine
+// thread; kv_write may run on any compute thread for different tokens.
+#ifndef MOESAIC_WORKER_KV_H
+#define MOESAIC_WORKER_KV_H
+
+#include "common/model/spec.h"
+#include "kernels/ops.h"
+#include "worker/scratch.h"
+
+// One slot's pages in order of position.
+struct kv_table {
+    uint32_t *blocks; // [kv.blocks_max]
+    uint32_t n_blocks;
+};
+
+struct kv {
+    enum dtype dtype;
+    uint32_t head_dim, n_kv_heads, n_blocks;
+    uint32_t blocks_max; // of one sequence
+    size_t half_bytes;   // K, or V, of one page: 16 tokens of one layer and KV head
+    size_t block_stride; // from one page to the next of the same layer and head
+    size_t layer_stride;
+    uint8_t *pages;          // [layer][block][kv head][K, V]
+    struct kv_table *tables; // [n_slots]
+};
+
+struct kv_sizes {
+    const struct model_spec *spec;
+    enum dtype dtype;
+    uint32_t n_slots, n_blocks, max_model_len;
+};
+
+static inline uint32_t kv_blocks_of(uint32_t n_tokens) {
+    return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+// Lays pages and tables into s (scratch.h: called once to measure, once to place).
+void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s);
+
+// Bytes of one page over all layers and heads, K and V.
+uint64_t kv_block_bytes(const struct model_spec *spec, enum dtype dtype);
+
+// Replaces the slot's table from offset on; without blocks nothing changes.
+void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t *blocks,
+                   uint32_t n);
+
+// Where the K part of page 0 of a layer and head begins, and its V part.
+const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head);
+const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head);
+
+// Stores one token's key and value [head_dim] of one layer and head, rounded to the page's type.
+struct kv_place {
+    uint32_t layer, head, slot, position;
+};
+void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+              const float *key, const float *value);
+
+#endif

@@ -1,0 +1,246 @@
+// model.c: one rank's forward pass. Between step (the plan that arrived) and sample (the tokens
+// that leave) in the walk.
+//
+// One pass serves every decoder that struct model_spec can describe. It never looks into other
+// requests' rows to decide anything about one: that is what makes answers independent of the batch.
+#include "worker/model.h"
+
+#include <xxhash.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "worker/forward.h"
+
+struct model {
+    struct forward forward;
+    struct scratch scratch; // all memory of a step, and the pages
+    uint32_t n_rows;        // of the last step
+    uint64_t phase_ns[PHASE_COUNT];
+    int64_t phase_began_ns;
+};
+
+// --- creation
+
+static int check_config(const struct model_config *c, struct err_text *e) {
+    const struct model_spec *spec = c->weights->spec;
+    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_BF16)
+        return err_set(e, ERR_FATAL_CONFIG, "kv_cache_dtype %s is not float32 or bfloat16",
+                       dtype_name(c->kv_dtype));
+    if (c->n_slots == 0 || c->n_slots > SEQS_MAX)
+        return err_set(e, ERR_FATAL_CONFIG, "max_num_seqs %u is not within 1 to %d", c->n_slots,
+                       SEQS_MAX);
+    if (c->rows_max == 0 || c->rows_max > BATCHED_TOKENS_MAX)
+        return err_set(e, ERR_FATAL_CONFIG, "max_num_batched_tokens %u is not within 1 to %d",
+                       c->rows_max, BATCHED_TOKENS_MAX);
+    if (c->max_model_len == 0 || c->max_model_len > spec->max_position)
+        return err_set(e, ERR_FATAL_CONFIG, "max_model_len %u is not within 1 to the model's %u",
+                       c->max_model_len, spec->max_position);
+    if (c->kv_blocks == 0)
+        return err_set(e, ERR_FATAL_CONFIG, "there is no memory for a single KV block");
+    return 0;
+}
+
+static bool has_moe(const struct model_spec *spec) {
+    for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
+        if (spec->ffn[layer] == FFN_MOE) return true;
+    }
+    return false;
+}
+
+static void lay(struct forward *f, struct scratch *s) {
+    const struct model_config *c = &f->config;
+    size_t rows = (size_t)c->rows_max * f->spec->hidden;
+    f->x = scratch_take(s, rows, sizeof(float));
+    f->normed = scratch_take(s, rows, sizeof(float));
+    struct batch_sizes batch = {c->n_slots, c->rows_max, c->max_model_len, c->kv_blocks,
+                                f->spec->vocab};
+    batch_lay(&f->batch, &batch, s);
+    struct kv_sizes kv = {f->spec, c->kv_dtype, c->n_slots, c->kv_blocks, c->max_model_len};
+    kv_lay(&f->kv, &kv, s);
+    attn_lay(f, s);
+    expert_lay(f, s);
+    head_lay(f, s);
+    if (!has_moe(f->spec)) return;
+    route_lay(f, s);
+    dispatch_lay(f, s);
+    combine_lay(f, s);
+}
+
+int model_create(struct model **out, const struct model_config *config, struct err_text *e) {
+    int rc = check_config(config, e);
+    if (rc != 0) return rc;
+    struct model *m = mem_zalloc(sizeof *m);
+    if (m == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for a model");
+    struct forward *f = &m->forward;
+    f->config = *config;
+    f->spec = config->weights->spec;
+    f->ops = config->ops;
+    f->pool = config->pool;
+    f->n_threads = pool_threads(config->pool);
+    f->n_ranks = config->layout->n_ranks;
+    f->rank = config->rank;
+    check(f->rank < f->n_ranks && (f->n_ranks == 1 || config->fabric != NULL));
+    lay(f, &m->scratch);
+    rc = scratch_allocate(&m->scratch, e);
+    if (rc != 0) {
+        model_destroy(m);
+        return rc;
+    }
+    lay(f, &m->scratch);
+    *out = m;
+    return 0;
+}
+
+void model_destroy(struct model *m) {
+    if (m == NULL) return;
+    mem_free(m->forward.head.kept);
+    scratch_finish(&m->scratch);
+    mem_free(m);
+}
+
+// --- one step
+
+// The time since the last mark belongs to this phase.
+static void phase_end(struct model *m, enum step_phase phase) {
+    int64_t now = env_now_ns(m->forward.config.env);
+    m->phase_ns[phase] += (uint64_t)(now - m->phase_began_ns);
+    m->phase_began_ns = now;
+}
+
+static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    struct forward *f = context;
+    const struct weights *w = f->config.weights;
+    size_t hidden = f->spec->hidden, row_bytes = hidden * dtype_bytes(w->dtype);
+    for (uint32_t row = row_begin; row < row_end; row++)
+        f->ops->unpack(f->x + row * hidden,
+                       (const uint8_t *)w->embed + f->batch.token[row] * row_bytes, w->dtype,
+                       f->spec->hidden);
+}
+
+struct norm_rows {
+    struct forward *f;
+    const float *weight;
+};
+
+static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct norm_rows *norm = context;
+    struct forward *f = norm->f;
+    size_t hidden = f->spec->hidden;
+    for (uint32_t row = row_begin; row < row_end; row++)
+        f->ops->rms_norm(f->normed + row * hidden, f->x + row * hidden, norm->weight,
+                         f->spec->hidden, f->spec->norm_eps);
+}
+
+void forward_norm(struct forward *f, const float *weight) {
+    pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, norm_rows,
+                  &(struct norm_rows){f, weight});
+}
+
+static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
+    struct forward *f = &m->forward;
+    route_topk(f, layer);
+    phase_end(m, PHASE_ROUTE);
+    int rc = dispatch_rows(f, layer, e);
+    phase_end(m, PHASE_DISPATCH);
+    if (rc != 0) return rc;
+    expert_run(f, layer);
+    phase_end(m, PHASE_EXPERT);
+    rc = combine_rows(f, layer, e);
+    phase_end(m, PHASE_COMBINE);
+    return rc;
+}
+
+static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
+    struct forward *f = &m->forward;
+    attn_forward(f, layer);
+    phase_end(m, PHASE_ATTN);
+    forward_norm(f, forward_layer(f, layer)->ffn_norm);
+    if (f->spec->ffn[layer] == FFN_MOE) return moe_forward(m, layer, e);
+    dense_forward(f, layer);
+    phase_end(m, PHASE_DENSE);
+    return 0;
+}
+
+static void sample_tokens(struct model *m) {
+    struct forward *f = &m->forward;
+    head_begin(f);
+    for (uint32_t first = 0, n; first < f->head.n_rows; first += n) {
+        n = head_logits(f, first);
+        phase_end(m, PHASE_HEAD);
+        head_sample(f, first, n);
+        phase_end(m, PHASE_SAMPLE);
+    }
+}
+
+static int run_layers(struct model *m, struct err_text *e) {
+    struct forward *f = &m->forward;
+    pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, embed_rows, f);
+    attn_begin(f);
+    phase_end(m, PHASE_EMBED);
+    for (uint32_t layer = 0; layer < f->spec->n_layers; layer++) {
+        int rc = layer_forward(m, layer, e);
+        if (rc != 0) return rc;
+    }
+    return 0;
+}
+
+int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out,
+               struct err_text *e) {
+    struct forward *f = &m->forward;
+    int64_t began_ns = env_now_ns(f->config.env);
+    int rc = batch_check(&f->batch, &f->kv, plan, e);
+    if (rc != 0) return rc;
+    kernel_thread_init();
+    memset(m->phase_ns, 0, sizeof m->phase_ns);
+    m->phase_began_ns = began_ns;
+    f->step = plan->step;
+    batch_fill(&f->batch, &f->kv, plan);
+    m->n_rows = f->batch.n_rows;
+    rc = run_layers(m, e);
+    if (rc != 0) {
+        dispatch_release(f);
+        combine_release(f);
+        return rc;
+    }
+    sample_tokens(m);
+    *out = (struct step_output){.n_seqs = f->batch.n_sampled, .seqs = f->head.results};
+    memcpy(out->phase_ns, m->phase_ns, sizeof out->phase_ns);
+    out->total_ns = (uint64_t)(env_now_ns(f->config.env) - began_ns);
+    return 0;
+}
+
+// --- what others may ask
+
+int model_keep_logits(struct model *m, bool keep) {
+    struct forward *f = &m->forward;
+    mem_free(f->head.kept);
+    f->head.kept = keep ? mem_array(f->config.rows_max, f->spec->vocab * sizeof(float)) : NULL;
+    return keep && f->head.kept == NULL ? ERR_FATAL_NOMEM : 0;
+}
+
+const float *model_logits(const struct model *m, uint32_t *n_rows) {
+    *n_rows = m->n_rows;
+    return m->forward.head.kept;
+}
+
+const _Atomic uint64_t *model_expert_tokens(const struct model *m) {
+    return m->forward.expert.tokens;
+}
+
+uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes) {
+    // A page also costs its note of who writes it.
+    uint64_t n = bytes / (kv_block_bytes(spec, kv_dtype) + sizeof(struct batch_writer));
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
+    size_t dispatch = dispatch_bytes_max(spec, rows_max),
+           combine = combine_bytes_max(spec, rows_max);
+    return dispatch > combine ? dispatch : combine;
+}
+
+uint64_t model_digest_row(const float *logits, uint32_t n) {
+    return XXH3_64bits(logits, n * sizeof *logits);
+}

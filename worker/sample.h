@@ -1,0 +1,34 @@
+// sample.h: one row of logits to one token (docs/arithmetic.md, Sampling). Pure functions; any
+// compute thread.
+#ifndef MOESAIC_WORKER_SAMPLE_H
+#define MOESAIC_WORKER_SAMPLE_H
+
+#include <stdint.h>
+
+#include "kernels/ops.h"
+#include "step.pb-c.h"
+#include "worker/model.h"
+#include "worker/scratch.h"
+
+// Candidates are (logit descending, id ascending) as one integer each, so that any sort gives the
+// contract's order.
+struct sample_scratch {
+    uint64_t *candidates, *spare; // [vocab]
+    float *weights;               // [vocab]
+};
+void sample_lay(struct sample_scratch *sample, uint32_t vocab, struct scratch *s);
+
+struct sample_row {
+    const float *logits; // [vocab]
+    uint32_t vocab;
+    uint32_t position; // of the row
+    const Moesaic__Step__V1__Sampling *params;
+};
+// Fills token, log-probabilities and nonfinite of out; slot and digest stay.
+void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
+                struct sample_scratch *scratch, struct seq_result *out);
+
+// Philox4x32-10.
+void sample_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);
+
+#endif
