@@ -1,0 +1,242 @@
+// tiny.c: see tiny.h.
+#include "tests/harness/tiny.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+struct piece {
+    struct piece *next;
+    void *data;
+    size_t bytes;
+};
+
+struct tiny {
+    struct model_spec spec;
+    struct layout layout;
+    enum dtype dtype;
+    uint64_t seed;
+    struct weights *ranks; // [n_ranks]
+    struct piece *pieces;  // owns all memory below
+};
+
+void tiny_spec(struct model_spec *spec) {
+    *spec = (struct model_spec){
+        .family = "qwen3_moe",
+        .architecture = "Qwen3MoeForCausalLM",
+        .n_layers = 3,
+        .hidden = 64,
+        .vocab = 97,
+        .n_heads = 4,
+        .n_kv_heads = 2,
+        .head_dim = 16,
+        .max_position = 2048,
+        .rotary_dim = 16,
+        .rope_theta = 10000.0f,
+        .norm_eps = 1e-6f,
+        .attn_scale = 0.25f,
+        .qk_norm = true,
+        .tied_embeddings = true,
+        .inner_dense = 80,
+        .inner_expert = 48,
+        .router = {.n_experts = 6,
+                   .top_k = 3,
+                   .score = ROUTER_SOFTMAX,
+                   .renorm = RENORM_L1,
+                   .scale = 1.0f},
+        .dtype = DTYPE_F32,
+        .ffn = {FFN_MOE, FFN_DENSE, FFN_MOE},
+        .bos_id = UINT32_MAX,
+    };
+}
+
+void tiny_spec_odd(struct model_spec *spec) {
+    *spec = (struct model_spec){
+        .family = "odd",
+        .architecture = "OddForCausalLM",
+        .n_layers = 3,
+        .hidden = 72,
+        .vocab = 131,
+        .n_heads = 6,
+        .n_kv_heads = 6,
+        .head_dim = 24,
+        .max_position = 4096,
+        .sliding_window = 21,
+        .rotary_dim = 16,
+        .rope_theta = 500.0f,
+        .norm_eps = 1e-5f,
+        .attn_scale = 0.2f,
+        .attn_bias = true,
+        .attn_out_bias = true,
+        .inner_dense = 56,
+        .inner_expert = 40,
+        .router = {.n_experts = 5,
+                   .top_k = 2,
+                   .score = ROUTER_SIGMOID,
+                   .renorm = RENORM_NONE,
+                   .scale = 1.7f},
+        .dtype = DTYPE_F32,
+        .ffn = {FFN_DENSE, FFN_MOE, FFN_MOE},
+        .bos_id = UINT32_MAX,
+    };
+}
+
+static void *take(struct tiny *t, size_t bytes) {
+    struct piece *piece = mem_zalloc(sizeof *piece);
+    check(piece != NULL);
+    piece->data = mem_pages(bytes, 64);
+    check(piece->data != NULL);
+    piece->bytes = bytes;
+    piece->next = t->pieces;
+    t->pieces = piece;
+    return piece->data;
+}
+
+// splitmix64 over a name, so that each tensor's numbers depend on nothing but what it is.
+static uint64_t mix(uint64_t z) {
+    z += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+struct tensor_name {
+    enum tensor_kind kind;
+    uint32_t layer, expert;
+};
+
+// Uniform in middle - width .. middle + width.
+static float *numbers(struct tiny *t, struct tensor_name name, size_t n, float middle,
+                      float width) {
+    float *x = take(t, n * sizeof *x);
+    uint64_t state = mix(mix(mix(t->seed ^ name.kind) ^ name.layer) ^ name.expert);
+    for (size_t i = 0; i < n; i++) {
+        state = mix(state);
+        x[i] = middle + width * ((float)(state >> 40) * 0x1p-23f - 1.0f);
+    }
+    return x;
+}
+
+static struct matrix pack(struct tiny *t, const float *rows, uint32_t n_out, uint32_t n_in,
+                          uint32_t n_segments) {
+    struct matrix w = {.dtype = t->dtype, .n_out = n_out, .n_in = n_in, .n_segments = n_segments};
+    void *data = take(t, matrix_bytes(&w));
+    w.data = data;
+    matrix_pack(&w, data, rows, DTYPE_F32, n_in);
+    return w;
+}
+
+static struct matrix random_matrix(struct tiny *t, struct tensor_name name, uint32_t n_out,
+                                   uint32_t n_in, uint32_t n_segments) {
+    return pack(t, numbers(t, name, (size_t)n_out * n_in, 0.0f, 1.7f / sqrtf((float)n_in)), n_out,
+                n_in, n_segments);
+}
+
+static struct expert_weights random_ffn(struct tiny *t, const enum tensor_kind kinds[3],
+                                        struct tensor_name at, uint32_t inner) {
+    uint32_t hidden = t->spec.hidden;
+    return (struct expert_weights){
+        .gate =
+            random_matrix(t, (struct tensor_name){kinds[0], at.layer, at.expert}, inner, hidden, 1),
+        .up =
+            random_matrix(t, (struct tensor_name){kinds[1], at.layer, at.expert}, inner, hidden, 1),
+        .down = random_matrix(t, (struct tensor_name){kinds[2], at.layer, at.expert}, hidden, inner,
+                              spec_inner_segments(inner)),
+    };
+}
+
+static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t layer) {
+    const struct model_spec *s = &t->spec;
+    uint32_t q = s->n_heads * s->head_dim, qkv = q + 2 * s->n_kv_heads * s->head_dim;
+    w->qkv = random_matrix(t, (struct tensor_name){TENSOR_Q, layer, 0}, qkv, s->hidden, 1);
+    w->o = random_matrix(t, (struct tensor_name){TENSOR_O, layer, 0}, s->hidden, q,
+                         spec_attn_segments(s));
+    if (s->attn_bias)
+        w->qkv_bias = numbers(t, (struct tensor_name){TENSOR_Q_BIAS, layer, 0}, qkv, 0.0f, 0.3f);
+    if (s->attn_out_bias)
+        w->o_bias =
+            numbers(t, (struct tensor_name){TENSOR_O_BIAS, layer, 0}, s->hidden, 0.0f, 0.3f);
+    if (!s->qk_norm) return;
+    w->q_norm = numbers(t, (struct tensor_name){TENSOR_Q_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
+    w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
+}
+
+static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer) {
+    static const enum tensor_kind dense[] = {TENSOR_GATE, TENSOR_UP, TENSOR_DOWN};
+    static const enum tensor_kind expert[] = {TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP,
+                                              TENSOR_EXPERT_DOWN};
+    const struct model_spec *s = &t->spec;
+    struct layer_weights *w = &weights->layers[layer];
+    w->attn_norm =
+        numbers(t, (struct tensor_name){TENSOR_ATTN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
+    w->ffn_norm =
+        numbers(t, (struct tensor_name){TENSOR_FFN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
+    fill_attention(t, w, layer);
+    if (s->ffn[layer] == FFN_DENSE) {
+        w->dense = random_ffn(t, dense, (struct tensor_name){0, layer, 0}, s->inner_dense);
+        return;
+    }
+    w->router = random_matrix(t, (struct tensor_name){TENSOR_ROUTER, layer, 0}, s->router.n_experts,
+                              s->hidden, 1);
+    w->experts = take(t, (weights->n_local_experts + 1) * sizeof *w->experts);
+    for (uint32_t i = 0; i < weights->n_local_experts; i++)
+        w->experts[i] = random_ffn(
+            t, expert, (struct tensor_name){0, layer, weights->first_expert + i}, s->inner_expert);
+}
+
+static void fill_rank(struct tiny *t, uint32_t rank) {
+    const struct model_spec *s = &t->spec;
+    struct weights *w = &t->ranks[rank];
+    w->spec = s;
+    w->rank = rank;
+    w->first_expert = layout_expert_first(&t->layout, s->router.n_experts, rank);
+    w->n_local_experts = layout_expert_count(&t->layout, s->router.n_experts, rank);
+    w->dtype = t->dtype;
+    size_t n = (size_t)s->vocab * s->hidden;
+    float *embed = numbers(t, (struct tensor_name){TENSOR_EMBED, 0, 0}, n, 0.0f, 1.0f);
+    float *head = s->tied_embeddings
+                      ? embed
+                      : numbers(t, (struct tensor_name){TENSOR_HEAD, 0, 0}, n, 0.0f, 0.5f);
+    w->embed = take(t, n * dtype_bytes(t->dtype));
+    kernel_ops_ref()->pack(w->embed, embed, t->dtype, (uint32_t)n);
+    w->head = pack(t, head, s->vocab, s->hidden, 1);
+    w->final_norm =
+        numbers(t, (struct tensor_name){TENSOR_FINAL_NORM, 0, 0}, s->hidden, 1.0f, 0.3f);
+    w->layers = take(t, s->n_layers * sizeof *w->layers);
+    for (uint32_t layer = 0; layer < s->n_layers; layer++)
+        fill_layer(t, w, layer);
+}
+
+struct tiny *tiny_create(const struct model_spec *spec, uint32_t n_ranks, enum dtype dtype,
+                         uint64_t seed) {
+    struct tiny *t = mem_zalloc(sizeof *t);
+    check(t != NULL && layout_make(&t->layout, n_ranks, spec->router.n_experts, NULL) == 0);
+    t->spec = *spec;
+    t->dtype = dtype;
+    t->seed = seed;
+    t->ranks = take(t, n_ranks * sizeof *t->ranks);
+    for (uint32_t rank = 0; rank < n_ranks; rank++)
+        fill_rank(t, rank);
+    return t;
+}
+
+void tiny_destroy(struct tiny *t) {
+    if (t == NULL) return;
+    while (t->pieces != NULL) {
+        struct piece *piece = t->pieces;
+        t->pieces = piece->next;
+        mem_pages_free(piece->data, piece->bytes);
+        mem_free(piece);
+    }
+    mem_free(t);
+}
+
+const struct weights *tiny_weights(const struct tiny *t, uint32_t rank) {
+    return &t->ranks[rank];
+}
+const struct layout *tiny_layout(const struct tiny *t) {
+    return &t->layout;
+}
