@@ -7,6 +7,8 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/mem.h"
 #include "kernels/ops.h"
@@ -49,6 +51,35 @@ static inline uint64_t test_seed(void) {
     uint64_t seed = text ? strtoull(text, NULL, 10) : 20240229u;
     test_random_state = seed * 2654435761u + 88172645463325252u;
     return seed;
+}
+
+// Memory that ends where an unreadable page begins: what reads or writes one byte too far dies,
+// masked or not.
+static inline size_t test_guard_mapped(size_t bytes) {
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page + page;
+}
+
+static inline void *test_guarded(size_t bytes) {
+    size_t mapped = test_guard_mapped(bytes), page = (size_t)sysconf(_SC_PAGESIZE);
+    unsigned char *p =
+        mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert(p != MAP_FAILED);
+    ck_assert_int_eq(mprotect(p + mapped - page, page, PROT_NONE), 0);
+    return p + mapped - page - bytes;
+}
+
+static inline void test_guarded_free(void *p, size_t bytes) {
+    size_t mapped = test_guard_mapped(bytes), page = (size_t)sysconf(_SC_PAGESIZE);
+    munmap((unsigned char *)p + bytes + page - mapped, mapped);
+}
+
+// Equal in every bit, where all NaNs are one (docs/arithmetic.md). Returns the first index that
+// differs, or n.
+static inline size_t test_first_difference(const float *a, const float *b, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (f32_to_bits(a[i]) != f32_to_bits(b[i]) && !(isnan(a[i]) && isnan(b[i]))) return i;
+    return n;
 }
 
 // A packed matrix of random weights. data is owned.
@@ -100,7 +131,7 @@ static inline struct test_pages test_pages_make(uint32_t n_keys, uint32_t head_d
     struct test_pages s = {
         .n_keys = n_keys, .head_dim = head_dim, .dtype = dtype, .n_blocks = (n_keys + 15) / 16};
     s.half_bytes = (size_t)head_dim * 16 * dtype_bytes(dtype);
-    s.data = mem_alloc(s.n_blocks * 2 * s.half_bytes);
+    s.data = test_guarded(s.n_blocks * 2 * s.half_bytes);
     s.table = mem_array(s.n_blocks, sizeof *s.table);
     s.k = mem_array((size_t)n_keys * head_dim, sizeof(float));
     s.v = mem_array((size_t)n_keys * head_dim, sizeof(float));
@@ -121,7 +152,7 @@ static inline struct test_pages test_pages_make(uint32_t n_keys, uint32_t head_d
 }
 
 static inline void test_pages_free(struct test_pages *s) {
-    mem_free(s->data);
+    test_guarded_free(s->data, s->n_blocks * 2 * s->half_bytes);
     mem_free(s->table);
     mem_free(s->k);
     mem_free(s->v);

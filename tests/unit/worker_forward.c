@@ -1,6 +1,6 @@
 // worker_forward.c: one answer: what a request answers does not depend on chunks, company, threads,
-// ranks, pages or the kernel table. Each test the kernel table. Each test serves the same requests
-// in two ways and compares tokens, log-probabilities and digests bit by bit.
+// ranks, pages or the kernel table. Each test serves the same requests in two ways and compares
+// tokens, log-probabilities and digests bit by bit.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,0 +1,42 @@
+// equal.h: the whole grid for one table; equal_<table>.c names it.
+#ifndef MOESAIC_TESTS_EQUAL_H
+#define MOESAIC_TESTS_EQUAL_H
+
+#include "tests/kernels/grid_dense.h"
+
+#include "tests/kernels/grid_attention.h"
+#include "tests/kernels/grid_rows.h"
+
+static int equal_main(const char *name) {
+    table = kernel_ops_select(name);
+    if (table == NULL) {
+        printf("skipped: this CPU does not run %s\n", name);
+        return 77;
+    }
+    kernel_thread_init();
+    printf("table %s seed %llu\n", table->name, (unsigned long long)test_seed());
+    const TTest *const tests[] = {
+        matmul_equals_the_oracle_on_awkward_sizes,
+        matmul_equals_the_oracle_on_a_vocabulary,
+        matmul_equals_the_oracle_across_blocks_of_rows,
+        matmul_carries_infinities_and_nan_as_the_oracle,
+        attend_equals_the_oracle_on_awkward_lengths,
+        attend_equals_the_oracle_on_unrelated_ranges,
+        attend_reads_no_key_outside_of_a_querys_range,
+        attend_carries_infinities_and_nan_as_the_oracle,
+        rms_norm_equals_the_oracle,
+        rope_equals_the_oracle,
+        silu_mul_equals_the_oracle,
+        add_scale_and_axpy_equal_the_oracle,
+        softmax_equals_the_oracle,
+        sigmoid_and_exp_equal_the_oracle,
+        log_sum_exp_equals_the_oracle,
+        zero_of_either_sign_is_the_same_maximum,
+        exp_equals_its_scalar_form_on_all_floats,
+        pack_and_unpack_equal_the_oracle_on_any_bits,
+        unpack_reads_at_odd_addresses,
+    };
+    return test_run(name, tests, sizeof tests / sizeof *tests);
+}
+
+#endif

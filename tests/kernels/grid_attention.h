@@ -1,0 +1,141 @@
+// grid_attention.h: attend of one table against the oracle, over ranges that end in the middle of
+// blocks and partitions.
+#ifndef MOESAIC_TESTS_GRID_ATTENTION_H
+#define MOESAIC_TESTS_GRID_ATTENTION_H
+
+#include "tests/kernels/kernel_testing.h"
+
+#define QUERIES_MAX 40
+
+struct attend_case {
+    struct test_pages pages;
+    uint32_t first[QUERIES_MAX], n[QUERIES_MAX], n_q;
+};
+
+static void attend_run(const struct kernel_ops *ops, struct attend_job *job, float *out,
+                       size_t n_out) {
+    size_t scratch_bytes = attend_scratch_floats(job->n_q, job->head_dim) * sizeof(float);
+    for (size_t i = 0; i < n_out; i++)
+        out[i] = -77.5f;
+    job->out = out;
+    job->scratch = test_guarded(scratch_bytes);
+    memset(job->scratch, 0xff, scratch_bytes);
+    ops->attend(job);
+    test_guarded_free(job->scratch, scratch_bytes);
+}
+
+static void attend_compare(struct attend_case *c, bool finite) {
+    struct attend_job job = test_pages_job(&c->pages);
+    uint32_t dim = job.head_dim;
+    job.q_stride = dim + 1, job.out_stride = dim + 2;
+    job.n_q = c->n_q, job.first_key = c->first, job.n_keys = c->n;
+    size_t q_bytes = ((c->n_q - 1) * job.q_stride + dim) * sizeof(float),
+           n_out = c->n_q * job.out_stride + 32;
+    float *q = test_guarded(q_bytes), *got = mem_array(n_out, sizeof *got),
+          *want = mem_array(n_out, sizeof *want);
+    for (size_t i = 0; i < q_bytes / sizeof *q; i++)
+        q[i] = 6.0f * test_uniform();
+    job.q = q;
+    attend_run(kernel_ops_ref(), &job, want, n_out);
+    attend_run(table, &job, got, n_out);
+    size_t at = test_first_difference(got, want, n_out);
+    ck_assert_msg(at == n_out, "%s head_dim %u queries %u keys %u: element %zu is %a, must be %a",
+                  dtype_name(job.kv_dtype), dim, c->n_q, c->pages.n_keys, at, got[at % n_out],
+                  want[at % n_out]);
+    for (size_t i = 0; i < n_out && finite; i++)
+        ck_assert(isfinite(got[i]));
+    test_guarded_free(q, q_bytes);
+    mem_free(got);
+    mem_free(want);
+}
+
+// Ranges as a chunk's rows have them: each sees one key more than the one before; window 0 = from
+// the first key.
+static void attend_chunk(struct attend_case *c, uint32_t window) {
+    for (uint32_t i = 0; i < c->n_q; i++) {
+        uint32_t back = c->n_q - 1 - i;
+        c->n[i] = c->pages.n_keys > back ? c->pages.n_keys - back : 1;
+        c->first[i] = window != 0 && c->n[i] > window ? c->n[i] - window : 0;
+    }
+    attend_compare(c, true);
+}
+
+static void attend_grid(uint32_t dim, enum dtype dtype) {
+    const uint32_t lengths[] = {1, 15, 16, 17, 511, 512, 513, 1100},
+                   counts[] = {1, 2, 3, 5, 8, 9, 17};
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        struct attend_case c = {.pages = test_pages_make(lengths[l], dim, dtype)};
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            c.n_q = counts[i];
+            attend_chunk(&c, 0);
+            attend_chunk(&c, i % 2 ? 1 : 100);
+            for (uint32_t q = 0; q < c.n_q; q++) { // as heads of one row
+                c.n[q] = lengths[l];
+                c.first[q] = i % 2 ? 0 : lengths[l] / 3;
+            }
+            attend_compare(&c, true);
+        }
+        test_pages_free(&c.pages);
+    }
+}
+
+START_TEST(attend_equals_the_oracle_on_awkward_lengths) {
+    const uint32_t dims[] = {1, 8, 16, 24, 80, 144};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        attend_grid(dims[i], DTYPE_F32);
+        attend_grid(dims[i], DTYPE_BF16);
+    }
+}
+END_TEST
+
+START_TEST(attend_equals_the_oracle_on_unrelated_ranges) {
+    for (int round = 0; round < 20; round++) {
+        enum dtype dtype = round % 2 ? DTYPE_F32 : DTYPE_BF16;
+        struct attend_case c = {.pages = test_pages_make(1600, 40, dtype),
+                                .n_q = 1 + test_random() % QUERIES_MAX};
+        for (uint32_t i = 0; i < c.n_q; i++) {
+            c.n[i] = 1 + test_random() % 1600;
+            c.first[i] = test_random() % 2 ? 0 : test_random() % c.n[i];
+        }
+        attend_compare(&c, true);
+        test_pages_free(&c.pages);
+    }
+}
+END_TEST
+
+START_TEST(attend_reads_no_key_outside_of_a_querys_range) {
+    // A key of NaN in the middle: ranges end before it or begin behind it, in the same tile.
+    for (uint32_t poison = 500; poison < 530; poison++) {
+        struct attend_case c = {
+            .pages = test_pages_make(600, 24, poison % 2 ? DTYPE_F32 : DTYPE_BF16), .n_q = 16};
+        for (uint32_t d = 0; d < 24; d++) {
+            test_page_put(&c.pages, poison, d, false, NAN);
+            test_page_put(&c.pages, poison, d, true, NAN);
+        }
+        for (uint32_t i = 0; i < c.n_q; i++) {
+            bool before = i % 3 != 0;
+            c.first[i] = before ? i : poison + 1 + i % 2;
+            c.n[i] = before ? poison - i % 2 : 600 - i;
+        }
+        attend_compare(&c, true);
+        test_pages_free(&c.pages);
+    }
+}
+END_TEST
+
+START_TEST(attend_carries_infinities_and_nan_as_the_oracle) {
+    const float bad[] = {INFINITY, -INFINITY, NAN, 3e38f, -3e38f};
+    for (int round = 0; round < 40; round++) {
+        struct attend_case c = {.pages = test_pages_make(540, 16, DTYPE_F32), .n_q = 6};
+        for (int i = 0; i < 3; i++)
+            test_page_put(&c.pages, test_random() % 540, test_random() % 16, round & 1,
+                          bad[test_random() % 5]);
+        for (uint32_t i = 0; i < c.n_q; i++)
+            c.n[i] = 540 - i, c.first[i] = i * 50;
+        attend_compare(&c, false);
+        test_pages_free(&c.pages);
+    }
+}
+END_TEST
+
+#endif
