@@ -1,6 +1,7 @@
 // weights.h: a rank's own slices of a checkpoint, packed as the kernels want them.
 //
-// Owned by the worker process, kept across epochs. Loading reads only this rank's slices with pread, in parallel, and reports progress.
+// Owned by the worker process, kept across epochs. Loading reads only this rank's slices with
+// pread, in parallel, and reports progress.
 #ifndef MOESAIC_WORKER_WEIGHTS_H
 #define MOESAIC_WORKER_WEIGHTS_H
 
@@ -18,26 +19,27 @@ struct expert_weights {
 
 struct layer_weights {
     float *attn_norm, *ffn_norm; // [hidden]
-    struct matrix qkv;           // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
-    struct matrix o;             // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
-    float *qkv_bias, *o_bias;    // NULL = none
-    float *q_norm, *k_norm;      // [head_dim], NULL = none
-    struct matrix router;        // [n_experts, hidden]
-    struct expert_weights dense; // of a dense layer (TENSOR_GATE, UP, DOWN)
+    struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
+    struct matrix o;   // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
+    float *qkv_bias, *o_bias;       // NULL = none
+    float *q_norm, *k_norm;         // [head_dim], NULL = none
+    struct matrix router;           // [n_experts, hidden]
+    struct expert_weights dense;    // of a dense layer (TENSOR_GATE, UP, DOWN)
     struct expert_weights *experts; // [n_local_experts], of an MoE layer
 };
 
 struct weights {
     const struct model_spec *spec; // not owned
     uint32_t rank, first_expert, n_local_experts;
-    enum dtype dtype;         // of the packed matrices
-    void *embed;              // [vocab, hidden] row-major, of dtype
-    struct matrix head;       // [vocab, hidden]
-    float *final_norm;        // [hidden]
+    enum dtype dtype;   // of the packed matrices
+    void *embed;        // [vocab, hidden] row-major, of dtype
+    struct matrix head; // [vocab, hidden]
+    float *final_norm;  // [hidden]
     struct layer_weights *layers;
-    uint64_t shared_digest;   // over the bytes of all tensors but the experts': equal on every rank
-    uint64_t experts_digest;  // over this rank's expert bytes: equal after a restart with the same rank and layout
-    uint64_t bytes;           // resident
+    uint64_t shared_digest;  // over the bytes of all tensors but the experts': equal on every rank
+    uint64_t experts_digest; // over this rank's expert bytes: equal after a restart with the same
+                             // rank and layout
+    uint64_t bytes;          // resident
     struct weights_block *blocks; // owned memory
 };
 
@@ -50,8 +52,8 @@ struct weights_config {
     const struct model_spec *spec;
     const struct layout *layout;
     uint32_t rank;
-    enum dtype dtype;   // what to hold; files of other formats are converted
-    uint32_t n_threads; // readers
+    enum dtype dtype;                  // what to hold; files of other formats are converted
+    uint32_t n_threads;                // readers
     struct weights_progress *progress; // may be NULL
     const _Atomic bool *cancel;        // may be NULL; set: loading ends with ERR_FATAL_STOPPED
 };
@@ -59,8 +61,8 @@ struct weights_config {
 int weights_load(struct weights **out, const struct weights_config *config, struct err_text *e);
 void weights_destroy(struct weights *w);
 
-// Digest over config.json, tokenizer.json and the checkpoint's headers (names, shapes, types, offsets) and index: the same
-// on every host that has the same model. Cheap: reads no tensor data.
+// Digest over config.json, tokenizer.json and the checkpoint's headers (names, shapes, types,
+// offsets) and index: the same on every host that has the same model. Cheap: reads no tensor data.
 int weights_folder_digest(uint64_t *out, const char *folder, struct err_text *e);
 
 #endif

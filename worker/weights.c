@@ -1,0 +1,98 @@
+// weights.c: a rank's weights from a checkpoint folder: plan (weights_plan.c), then read
+// (weights_read.c).
+#include "worker/weights.h"
+
+#include <string.h>
+#include <xxhash.h>
+
+#include "common/base/check.h"
+#include "common/base/file.h"
+#include "common/base/mem.h"
+#include "worker/weights_plan.h"
+
+struct weights_block {
+    struct weights_block *next;
+    void *data;
+    size_t bytes;
+};
+
+void *weights_alloc(struct weights *w, size_t bytes, size_t align) {
+    struct weights_block *b = mem_alloc(sizeof *b);
+    if (b == NULL) return NULL;
+    b->bytes = bytes;
+    b->data = mem_pages(bytes, align);
+    if (b->data == NULL) {
+        mem_free(b);
+        return NULL;
+    }
+    b->next = w->blocks;
+    w->blocks = b;
+    w->bytes += bytes;
+    return b->data;
+}
+
+void weights_destroy(struct weights *w) {
+    if (w == NULL) return;
+    while (w->blocks != NULL) {
+        struct weights_block *b = w->blocks;
+        w->blocks = b->next;
+        mem_pages_free(b->data, b->bytes);
+        mem_free(b);
+    }
+    mem_free(w);
+}
+
+static void begin_progress(const struct weights_config *config, uint64_t bytes_total) {
+    if (config->progress == NULL) return;
+    atomic_store(&config->progress->bytes_done, 0);
+    atomic_store(&config->progress->bytes_total, bytes_total);
+}
+
+int weights_load(struct weights **out, const struct weights_config *config, struct err_text *e) {
+    check(config->rank < config->layout->n_ranks && config->n_threads > 0 &&
+          config->dtype < DTYPE_COUNT);
+    struct safetensors *st = NULL;
+    struct weights_plan plan = {0};
+    struct weights *w = mem_zalloc(sizeof *w);
+    if (w == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the weights");
+    int rc = safetensors_open(&st, config->folder, e);
+    if (rc == 0) rc = weights_plan_make(&plan, w, config, st, e);
+    if (rc == 0) {
+        begin_progress(config, plan.source_bytes);
+        rc = weights_read(w, &plan, config, st, e);
+    }
+    weights_plan_finish(&plan);
+    safetensors_close(st);
+    if (rc != 0) {
+        weights_destroy(w);
+        return rc;
+    }
+    *out = w;
+    return 0;
+}
+
+// A file's hash on top of hash; its length keeps two neighbours from sharing a border.
+static int hash_file(uint64_t *hash, const char *folder, const char *name, size_t bytes_max,
+                     struct err_text *e) {
+    struct file_bytes file;
+    int rc = file_read(&file, folder, name, bytes_max, e);
+    if (rc != 0) return rc;
+    *hash = XXH3_64bits_withSeed(file.data, file.bytes, *hash + file.bytes);
+    mem_free(file.data);
+    return 0;
+}
+
+int weights_folder_digest(uint64_t *out, const char *folder, struct err_text *e) {
+    uint64_t hash = 0;
+    int rc = hash_file(&hash, folder, "config.json", CONFIG_BYTES_MAX, e);
+    // Bare checkpoints have none; a leader that needs one says so itself.
+    if (rc == 0 && file_exists(folder, "tokenizer.json"))
+        rc = hash_file(&hash, folder, "tokenizer.json", TOKENIZER_BYTES_MAX, e);
+    struct safetensors *st = NULL;
+    if (rc == 0) rc = safetensors_open(&st, folder, e);
+    if (rc != 0) return rc;
+    const uint64_t parts[] = {hash, safetensors_layout_hash(st)};
+    safetensors_close(st);
+    *out = XXH3_64bits(parts, sizeof parts);
+    return 0;
+}

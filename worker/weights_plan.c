@@ -1,0 +1,345 @@
+// weights_plan.c: see weights_plan.h. Walks the spec in the order of the forward pass.
+#include "worker/weights_plan.h"
+
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/mem.h"
+
+// A cache line: what the kernels' loads want at least.
+#define MATRIX_ALIGN 64
+
+struct builder {
+    struct weights_plan *plan;
+    struct weights *w;
+    const struct weights_config *config;
+    const struct model_spec *spec;
+    const struct family *family;
+    const struct safetensors *st;
+    uint8_t *used; // [tensors of the checkpoint]
+    struct err_text *e;
+};
+
+struct shape {
+    uint64_t dims[2];
+    uint32_t n_dims;
+};
+
+static struct shape shape_2(uint64_t rows, uint64_t cols) {
+    return (struct shape){{rows, cols}, 2};
+}
+static struct shape shape_1(uint64_t n) {
+    return (struct shape){{n, 0}, 1};
+}
+
+static int no_memory(struct builder *b) {
+    return err_set(b->e, ERR_FATAL_NOMEM, "no memory for the weights");
+}
+
+static int wrong_shape(struct builder *b, const struct safetensors_tensor *t,
+                       const struct shape *want) {
+    char expected[64], found[128];
+    safetensors_shape_text(expected, sizeof expected, want->dims, want->n_dims);
+    safetensors_shape_text(found, sizeof found, t->shape, t->n_dims);
+    return err_set(b->e, ERR_FATAL_MODEL,
+                   "tensor %s: config.json asks for shape %s, the file has %s", t->name, expected,
+                   found);
+}
+
+// Looks up a tensor that must be there and checks what its header says.
+static int find(struct builder *b, struct tensor_ref ref, struct shape want,
+                const struct safetensors_tensor **out) {
+    char name[TENSOR_NAME_MAX];
+    enum dtype dtype;
+    check(b->family->tensor_name(b->spec, &ref, name, sizeof name));
+    const struct safetensors_tensor *t = safetensors_find(b->st, name);
+    if (t == NULL) return err_set(b->e, ERR_FATAL_MODEL, "tensor %s is missing", name);
+    if (t->n_dims != want.n_dims ||
+        memcmp(t->shape, want.dims, want.n_dims * sizeof want.dims[0]) != 0)
+        return wrong_shape(b, t, &want);
+    if (!safetensors_dtype(t, &dtype))
+        return err_set(b->e, ERR_FATAL_MODEL,
+                       "tensor %s has type %s; only F32, F16 and BF16 are supported", name,
+                       safetensors_type_name(t));
+    b->used[t - safetensors_at(b->st, 0)] = 1;
+    *out = t;
+    return 0;
+}
+
+static struct weights_item *add_item(struct builder *b, uint32_t n_cols) {
+    check(b->plan->n_items < b->plan->items_max);
+    struct weights_item *item = &b->plan->items[b->plan->n_items++];
+    *item = (struct weights_item){.n_cols = n_cols, .dst_dtype = b->w->dtype};
+    return item;
+}
+
+static int add_source(struct builder *b, struct weights_item *item, struct tensor_ref ref,
+                      uint32_t n_rows, bool is_vector) {
+    const struct safetensors_tensor *t;
+    int rc = find(b, ref, is_vector ? shape_1(n_rows) : shape_2(n_rows, item->n_cols), &t);
+    if (rc != 0) return rc;
+    enum dtype dtype = DTYPE_F32;
+    check(safetensors_dtype(t, &dtype));
+    if (item->n_sources > 0 && dtype != item->src_dtype)
+        return err_set(b->e, ERR_FATAL_MODEL, "tensors %s and %s have different types",
+                       item->sources[0]->name, t->name);
+    item->src_dtype = dtype;
+    item->sources[item->n_sources] = t;
+    item->source_rows[item->n_sources++] = n_rows;
+    item->n_rows += n_rows;
+    b->plan->source_bytes += t->bytes;
+    return 0;
+}
+
+// A vector of float32 from one tensor, or several behind each other.
+struct part {
+    enum tensor_kind kind;
+    uint32_t n;
+};
+
+static int add_vector(struct builder *b, float **out, uint32_t layer, const struct part *parts,
+                      uint32_t n_parts) {
+    struct weights_item *item = add_item(b, 1);
+    item->dst_dtype = DTYPE_F32;
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < n_parts; i++)
+        rc = add_source(b, item, (struct tensor_ref){parts[i].kind, layer, 0}, parts[i].n, true);
+    if (rc != 0) return rc;
+    *out = item->vector = weights_alloc(b->w, (size_t)item->n_rows * sizeof(float), MATRIX_ALIGN);
+    return *out == NULL ? no_memory(b) : 0;
+}
+
+static int add_norm(struct builder *b, float **out, enum tensor_kind kind, uint32_t layer,
+                    uint32_t n) {
+    return add_vector(b, out, layer, &(struct part){kind, n}, 1);
+}
+
+// Memory of its own for a matrix whose shape is set.
+static int alloc_matrix(struct builder *b, struct matrix *m) {
+    m->data = weights_alloc(b->w, matrix_bytes(m), MATRIX_ALIGN);
+    return m->data == NULL ? no_memory(b) : 0;
+}
+
+// One tensor [n_out, n_in] into a matrix that has memory.
+static int fill_matrix(struct builder *b, const struct matrix *m, struct tensor_ref ref) {
+    struct weights_item *item = add_item(b, m->n_in);
+    item->packed = m;
+    item->expert = ref.kind == TENSOR_EXPERT_GATE || ref.kind == TENSOR_EXPERT_UP ||
+                   ref.kind == TENSOR_EXPERT_DOWN;
+    return add_source(b, item, ref, m->n_out, false);
+}
+
+static struct matrix matrix_shape(const struct builder *b, uint32_t n_out, uint32_t n_in,
+                                  uint32_t n_segments) {
+    return (struct matrix){
+        .dtype = b->w->dtype, .n_out = n_out, .n_in = n_in, .n_segments = n_segments};
+}
+
+static int plan_embedding(struct builder *b) {
+    const struct model_spec *s = b->spec;
+    struct weights *w = b->w;
+    w->head = matrix_shape(b, s->vocab, s->hidden, 1);
+    w->embed = weights_alloc(w, (size_t)s->vocab * s->hidden * dtype_bytes(w->dtype), MATRIX_ALIGN);
+    if (w->embed == NULL) return no_memory(b);
+    int rc = alloc_matrix(b, &w->head);
+    if (rc != 0) return rc;
+    struct weights_item *item = add_item(b, s->hidden);
+    item->rows = w->embed;
+    // A tied head is packed from the same bytes, read once.
+    if (s->tied_embeddings) item->packed = &w->head;
+    rc = add_source(b, item, (struct tensor_ref){.kind = TENSOR_EMBED}, s->vocab, false);
+    if (rc == 0 && !s->tied_embeddings)
+        rc = fill_matrix(b, &w->head, (struct tensor_ref){.kind = TENSOR_HEAD});
+    if (rc == 0) rc = add_norm(b, &w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
+    return rc;
+}
+
+static int plan_qkv(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    const struct part rows[] = {{TENSOR_Q, s->n_heads * s->head_dim},
+                                {TENSOR_K, s->n_kv_heads * s->head_dim},
+                                {TENSOR_V, s->n_kv_heads * s->head_dim}};
+    const struct part biases[] = {
+        {TENSOR_Q_BIAS, rows[0].n}, {TENSOR_K_BIAS, rows[1].n}, {TENSOR_V_BIAS, rows[2].n}};
+    l->qkv = matrix_shape(b, rows[0].n + rows[1].n + rows[2].n, s->hidden, 1);
+    int rc = alloc_matrix(b, &l->qkv);
+    if (rc != 0) return rc;
+    struct weights_item *item = add_item(b, s->hidden);
+    item->packed = &l->qkv;
+    for (int i = 0; rc == 0 && i < 3; i++)
+        rc = add_source(b, item, (struct tensor_ref){rows[i].kind, layer, 0}, rows[i].n, false);
+    if (rc == 0 && s->attn_bias) rc = add_vector(b, &l->qkv_bias, layer, biases, 3);
+    return rc;
+}
+
+static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    l->o = matrix_shape(b, s->hidden, s->n_heads * s->head_dim, spec_attn_segments(s));
+    int rc = add_norm(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, s->hidden);
+    if (rc == 0) rc = plan_qkv(b, l, layer);
+    if (rc == 0 && s->qk_norm) rc = add_norm(b, &l->q_norm, TENSOR_Q_NORM, layer, s->head_dim);
+    if (rc == 0 && s->qk_norm) rc = add_norm(b, &l->k_norm, TENSOR_K_NORM, layer, s->head_dim);
+    if (rc == 0) rc = alloc_matrix(b, &l->o);
+    if (rc == 0) rc = fill_matrix(b, &l->o, (struct tensor_ref){TENSOR_O, layer, 0});
+    if (rc == 0 && s->attn_out_bias) rc = add_norm(b, &l->o_bias, TENSOR_O_BIAS, layer, s->hidden);
+    if (rc == 0) rc = add_norm(b, &l->ffn_norm, TENSOR_FFN_NORM, layer, s->hidden);
+    return rc;
+}
+
+static void shape_ffn(const struct builder *b, struct expert_weights *x, uint32_t inner) {
+    uint32_t hidden = b->spec->hidden;
+    x->gate = x->up = matrix_shape(b, inner, hidden, 1);
+    x->down = matrix_shape(b, hidden, inner, spec_inner_segments(inner));
+}
+
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+// Lays the three matrices of an expert record (worker/weights.h) into its memory. Returns the
+// record's size.
+static size_t lay_record(struct expert_weights *x, uint8_t *at) {
+    struct matrix *const parts[] = {&x->gate, &x->up, &x->down};
+    size_t used = 0;
+    for (int i = 0; i < 3; i++) {
+        if (at != NULL) parts[i]->data = at + used;
+        used += round_up(matrix_bytes(parts[i]), MATRIX_ALIGN);
+    }
+    return round_up(used, EXPERT_ALIGN);
+}
+
+static int plan_dense(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    shape_ffn(b, &l->dense, b->spec->inner_dense);
+    void *record = weights_alloc(b->w, lay_record(&l->dense, NULL), EXPERT_ALIGN);
+    if (record == NULL) return no_memory(b);
+    lay_record(&l->dense, record);
+    int rc = fill_matrix(b, &l->dense.gate, (struct tensor_ref){TENSOR_GATE, layer, 0});
+    if (rc == 0) rc = fill_matrix(b, &l->dense.up, (struct tensor_ref){TENSOR_UP, layer, 0});
+    if (rc == 0) rc = fill_matrix(b, &l->dense.down, (struct tensor_ref){TENSOR_DOWN, layer, 0});
+    return rc;
+}
+
+// Other ranks' experts are looked at too: every rank then refuses a wrong checkpoint with the same
+// words.
+static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expert) {
+    const struct safetensors_tensor *t;
+    uint32_t hidden = b->spec->hidden, inner = b->spec->inner_expert;
+    int rc =
+        find(b, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert}, shape_2(inner, hidden), &t);
+    if (rc == 0)
+        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert}, shape_2(inner, hidden),
+                  &t);
+    if (rc == 0)
+        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert}, shape_2(hidden, inner),
+                  &t);
+    return rc;
+}
+
+static int fill_expert(struct builder *b, struct expert_weights *x, uint32_t layer,
+                       uint32_t expert) {
+    int rc = fill_matrix(b, &x->gate, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert});
+    if (rc == 0) rc = fill_matrix(b, &x->up, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert});
+    if (rc == 0)
+        rc = fill_matrix(b, &x->down, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert});
+    return rc;
+}
+
+static int alloc_experts(struct builder *b, struct layer_weights *l) {
+    struct weights *w = b->w;
+    struct expert_weights shape;
+    size_t total;
+    shape_ffn(b, &shape, b->spec->inner_expert);
+    size_t record_bytes = lay_record(&shape, NULL);
+    if (!size_mul(record_bytes, w->n_local_experts, &total)) return no_memory(b);
+    uint8_t *records = weights_alloc(w, total, EXPERT_ALIGN);
+    l->experts = weights_alloc(w, w->n_local_experts * sizeof *l->experts, MATRIX_ALIGN);
+    if (records == NULL || l->experts == NULL) return no_memory(b);
+    for (uint32_t i = 0; i < w->n_local_experts; i++) {
+        l->experts[i] = shape;
+        lay_record(&l->experts[i], records + i * record_bytes);
+    }
+    return 0;
+}
+
+static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct weights *w = b->w;
+    uint32_t n_experts = b->spec->router.n_experts;
+    l->router = matrix_shape(b, n_experts, b->spec->hidden, 1);
+    int rc = alloc_matrix(b, &l->router);
+    if (rc == 0) rc = fill_matrix(b, &l->router, (struct tensor_ref){TENSOR_ROUTER, layer, 0});
+    if (rc == 0) rc = alloc_experts(b, l);
+    for (uint32_t x = 0; rc == 0 && x < n_experts; x++) {
+        bool own = x >= w->first_expert && x - w->first_expert < w->n_local_experts;
+        rc = own ? fill_expert(b, &l->experts[x - w->first_expert], layer, x)
+                 : check_foreign_expert(b, layer, x);
+    }
+    return rc;
+}
+
+static bool ends_with(const char *s, const char *end) {
+    size_t n = strlen(s), m = strlen(end);
+    return n >= m && strcmp(s + n - m, end) == 0;
+}
+
+// A tensor that nothing reads belongs to a model that is not this one (a shared expert, scales of a
+// quantised format). Tables of rotary frequencies are derived, and a head beside a tied embedding
+// is the embedding again.
+static int refuse_unused(struct builder *b) {
+    char head[TENSOR_NAME_MAX];
+    check(b->family->tensor_name(b->spec, &(struct tensor_ref){.kind = TENSOR_HEAD}, head,
+                                 sizeof head));
+    for (size_t i = 0; i < safetensors_count(b->st); i++) {
+        const char *name = safetensors_at(b->st, i)->name;
+        if (b->used[i] || ends_with(name, "rotary_emb.inv_freq") || strcmp(name, head) == 0)
+            continue;
+        return err_set(b->e, ERR_FATAL_MODEL, "tensor %s has no place in %s", name,
+                       b->spec->architecture);
+    }
+    return 0;
+}
+
+static int plan_all(struct builder *b) {
+    const struct model_spec *s = b->spec;
+    b->w->layers = weights_alloc(b->w, s->n_layers * sizeof *b->w->layers, MATRIX_ALIGN);
+    if (b->w->layers == NULL) return no_memory(b);
+    int rc = plan_embedding(b);
+    for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++) {
+        struct layer_weights *l = &b->w->layers[i];
+        rc = plan_attention(b, l, i);
+        if (rc == 0) rc = s->ffn[i] == FFN_MOE ? plan_experts(b, l, i) : plan_dense(b, l, i);
+    }
+    return rc == 0 ? refuse_unused(b) : rc;
+}
+
+int weights_plan_make(struct weights_plan *out, struct weights *w,
+                      const struct weights_config *config, const struct safetensors *st,
+                      struct err_text *e) {
+    const struct model_spec *s = config->spec;
+    uint32_t n_experts = s->router.n_experts;
+    w->spec = s;
+    w->rank = config->rank;
+    w->dtype = config->dtype;
+    w->first_expert = layout_expert_first(config->layout, n_experts, config->rank);
+    w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
+    struct weights_plan plan = {0};
+    // A layer has at most 12 items outside its experts; embedding, head and norm are 3 more.
+    plan.items_max = (size_t)s->n_layers * (12 + 3 * (size_t)w->n_local_experts) + 3;
+    plan.items = mem_array(plan.items_max, sizeof *plan.items);
+    struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
+    b.family = family_find(s->architecture);
+    check(b.family != NULL);
+    b.used = mem_zalloc(safetensors_count(st));
+    int rc = plan.items == NULL || b.used == NULL ? no_memory(&b) : plan_all(&b);
+    mem_free(b.used);
+    if (rc == 0)
+        *out = plan;
+    else
+        weights_plan_finish(&plan);
+    return rc;
+}
+
+void weights_plan_finish(struct weights_plan *plan) {
+    mem_free(plan->items);
+    *plan = (struct weights_plan){0};
+}

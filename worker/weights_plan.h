@@ -1,0 +1,50 @@
+// weights_plan.h: what a rank has to read: destinations, the tensors that fill them, and their
+// memory.
+//
+// Made by weights_plan.c from spec, layout and the checkpoint's list of tensors, before any tensor
+// byte is read; worked through by weights_read.c. Private to the weights_* files.
+#ifndef MOESAIC_WORKER_WEIGHTS_PLAN_H
+#define MOESAIC_WORKER_WEIGHTS_PLAN_H
+
+#include "common/model/safetensors.h"
+#include "worker/weights.h"
+
+#define ITEM_SOURCES_MAX 3 // q, k and v become one matrix
+
+// One destination, filled row by row from tensors stacked on each other. Exactly what is set of
+// packed, rows and vector is written; a tied embedding writes two.
+struct weights_item {
+    const struct safetensors_tensor *sources[ITEM_SOURCES_MAX];
+    uint32_t source_rows[ITEM_SOURCES_MAX];
+    uint32_t n_sources;
+    uint32_t n_rows, n_cols; // a vector has one column
+    enum dtype src_dtype;    // of all sources
+    enum dtype dst_dtype;
+    const struct matrix *packed; // its data is writable memory of the weights
+    void *rows;                  // row-major, of dst_dtype
+    float *vector;
+    bool expert; // counts into experts_digest
+};
+
+struct weights_plan {
+    struct weights_item *items; // owned
+    size_t n_items, items_max;
+    uint64_t source_bytes; // of all items, in the file's format
+};
+
+// Checks every tensor's name, type and shape (also those of other ranks' experts), allocates w's
+// memory and lists the items.
+int weights_plan_make(struct weights_plan *out, struct weights *w,
+                      const struct weights_config *config, const struct safetensors *st,
+                      struct err_text *e);
+void weights_plan_finish(struct weights_plan *plan);
+
+// Reads every item with config->n_threads threads and fills in w's digests.
+int weights_read(struct weights *w, const struct weights_plan *plan,
+                 const struct weights_config *config, const struct safetensors *st,
+                 struct err_text *e);
+
+// Zeroed memory that belongs to w.
+void *weights_alloc(struct weights *w, size_t bytes, size_t align);
+
+#endif
