@@ -1,0 +1,283 @@
+// answer.c: see answer.h.
+#include "leader/answer.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+
+// JSON has no infinity; this is what other servers send in its place.
+#define LOGPROB_FLOOR (-9999.0)
+
+// --- errors
+
+int api_error_set(struct api_error *e, int status, const char *param, const char *code,
+                  const char *format, ...) {
+    va_list args;
+    memset(e, 0, sizeof *e);
+    e->status = status;
+    snprintf(e->param, sizeof e->param, "%s", param == NULL ? "" : param);
+    snprintf(e->code, sizeof e->code, "%s", code == NULL ? "" : code);
+    va_start(args, format);
+    vsnprintf(e->message, sizeof e->message, format, args);
+    va_end(args);
+    return ERR_REQ_INVALID;
+}
+
+int api_error_status(int code) {
+    switch (code) {
+    case ERR_REQ_INVALID:
+    case ERR_REQ_TOO_LARGE: return 400;
+    case ERR_REQ_NOT_FOUND: return 404;
+    case ERR_REQ_QUEUE_FULL: return 429;
+    case ERR_REQ_UNAVAILABLE:
+    case ERR_REQ_WORKER_LOST: return 503;
+    default: return 500;
+    }
+}
+
+static const char *error_type(int status) {
+    if (status == 429) return "rate_limit_error";
+    return status >= 500 ? "server_error" : "invalid_request_error";
+}
+
+static void json_or_null(struct buf *out, const char *text) {
+    if (text[0] == '\0')
+        buf_text(out, "null");
+    else
+        buf_json(out, text, strlen(text));
+}
+
+void answer_error(struct buf *out, const struct api_error *e) {
+    buf_text(out, "{\"error\":{\"message\":");
+    buf_json(out, e->message, strlen(e->message));
+    buf_format(out, ",\"type\":\"%s\",\"param\":", error_type(e->status));
+    json_or_null(out, e->param);
+    buf_text(out, ",\"code\":");
+    json_or_null(out, e->code);
+    buf_text(out, "}}");
+}
+
+// --- head and tail
+
+static const char *object_name(const struct answer_head *h) {
+    if (!h->chat) return "text_completion";
+    return h->chunk ? "chat.completion.chunk" : "chat.completion";
+}
+
+void answer_head(struct buf *out, const struct answer_head *h) {
+    buf_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", h->id,
+               object_name(h), (long long)h->created_s);
+    buf_json(out, h->model, strlen(h->model));
+    buf_text(out, ",\"system_fingerprint\":");
+    buf_json(out, h->fingerprint, strlen(h->fingerprint));
+    buf_format(out, ",\"seed\":%lld,\"choices\":[", (long long)h->seed);
+}
+
+void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_usage) {
+    buf_text(out, "]");
+    if (usage != NULL)
+        buf_format(out,
+                   ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,"
+                   "\"total_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":0}}",
+                   (unsigned long long)usage->prompt_tokens,
+                   (unsigned long long)usage->completion_tokens,
+                   (unsigned long long)(usage->prompt_tokens + usage->completion_tokens));
+    else if (with_usage)
+        buf_text(out, ",\"usage\":null");
+    buf_text(out, "}");
+}
+
+// --- choices
+
+static const char *finish_word(enum finish f) {
+    switch (f) {
+    case FINISH_STOP: return "\"stop\"";
+    case FINISH_LENGTH: return "\"length\"";
+    default: return "null";
+    }
+}
+
+static void chat_text(struct buf *out, const struct answer_choice *c) {
+    buf_text(out, c->chunk ? ",\"delta\":{" : ",\"message\":{");
+    if (c->role || !c->chunk) buf_text(out, "\"role\":\"assistant\"");
+    if (c->text != NULL) {
+        buf_text(out, c->role || !c->chunk ? ",\"content\":" : "\"content\":");
+        buf_json(out, c->text, c->text_bytes);
+    }
+    if (!c->chunk) buf_text(out, ",\"refusal\":null");
+    buf_text(out, "}");
+}
+
+static void token_ids(struct buf *out, const struct answer_choice *c) {
+    buf_text(out, ",\"token_ids\":[");
+    for (uint32_t i = 0; i < c->n_token_ids; i++)
+        buf_format(out, "%s%u", i == 0 ? "" : ",", c->token_ids[i]);
+    buf_text(out, "]");
+}
+
+void answer_choice(struct buf *out, const struct answer_choice *c) {
+    buf_format(out, "{\"index\":%u", c->index);
+    if (c->chat) {
+        chat_text(out, c);
+    } else {
+        buf_text(out, ",\"text\":");
+        buf_json(out, c->text == NULL ? "" : c->text, c->text_bytes);
+    }
+    buf_text(out, ",\"logprobs\":");
+    if (c->logprobs != NULL)
+        buf_add(out, c->logprobs->data, c->logprobs->bytes);
+    else
+        buf_text(out, "null");
+    buf_format(out, ",\"finish_reason\":%s", finish_word(c->finish));
+    if (c->finish != FINISH_NONE) {
+        buf_text(out, ",\"stop_reason\":");
+        if (c->stop_text != NULL)
+            buf_json(out, c->stop_text, c->stop_text_bytes);
+        else
+            buf_text(out, "null");
+        if (c->digest != NULL)
+            buf_format(out, ",\"digest\":\"%016llx\"", (unsigned long long)*c->digest);
+    }
+    if (c->token_ids != NULL) token_ids(out, c);
+    buf_text(out, "}");
+}
+
+// --- log-probabilities
+
+void answer_logprobs_init(struct answer_logprobs *l, bool chat) {
+    *l = (struct answer_logprobs){.chat = chat};
+}
+
+void answer_logprobs_finish(struct answer_logprobs *l) {
+    buf_finish(&l->first);
+    buf_finish(&l->values);
+    buf_finish(&l->tops);
+    buf_finish(&l->offsets);
+}
+
+static void logprob_value(struct buf *out, float value) {
+    buf_format(out, "%.9g", value > (float)LOGPROB_FLOOR ? (double)value : LOGPROB_FLOOR);
+}
+
+static bool is_utf8(const char *text, size_t bytes) {
+    size_t i = 0, n = 0;
+    while (i < bytes && (n = utf8_char_bytes(text + i, bytes - i)) != 0)
+        i += n;
+    return i == bytes;
+}
+
+// The completions shape has no list of bytes, so a token that is not UTF-8 is spelt: two of them
+// would else look the same.
+static void token_name(struct buf *out, const char *text, size_t bytes, bool chat) {
+    if (chat || is_utf8(text, bytes)) {
+        buf_json(out, text, bytes);
+        return;
+    }
+    buf_text(out, "\"bytes:");
+    for (size_t i = 0; i < bytes; i++)
+        buf_format(out, "\\\\x%02x", (unsigned char)text[i]);
+    buf_text(out, "\"");
+}
+
+static const char *token_text(const struct tokenizer *t, uint32_t id, size_t *bytes) {
+    *bytes = 0;
+    const char *text = tokenizer_bytes(t, id, bytes);
+    return text == NULL ? "" : text;
+}
+
+// {"token":...,"logprob":...,"bytes":[...] without the closing brace.
+static void chat_token(struct buf *out, const struct tokenizer *t, uint32_t id, float logprob) {
+    size_t bytes;
+    const char *text = token_text(t, id, &bytes);
+    buf_text(out, "{\"token\":");
+    token_name(out, text, bytes, true);
+    buf_text(out, ",\"logprob\":");
+    logprob_value(out, logprob);
+    buf_text(out, ",\"bytes\":[");
+    for (size_t i = 0; i < bytes; i++)
+        buf_format(out, "%s%u", i == 0 ? "" : ",", (unsigned char)text[i]);
+    buf_text(out, "]");
+}
+
+static void add_chat(struct answer_logprobs *l, const struct tokenizer *t,
+                     const struct token_event *ev, uint32_t n_top) {
+    struct buf *out = &l->first;
+    if (l->n_tokens != 0) buf_text(out, ",");
+    chat_token(out, t, ev->token, ev->logprob);
+    buf_text(out, ",\"top_logprobs\":[");
+    for (uint32_t i = 0; i < n_top; i++) {
+        if (i != 0) buf_text(out, ",");
+        chat_token(out, t, ev->top_ids[i], ev->top_logprobs[i]);
+        buf_text(out, "}");
+    }
+    buf_text(out, "]}");
+}
+
+static void add_pair(struct buf *out, const struct tokenizer *t, uint32_t id, float logprob) {
+    size_t bytes;
+    const char *text = token_text(t, id, &bytes);
+    token_name(out, text, bytes, false);
+    buf_text(out, ":");
+    logprob_value(out, logprob);
+}
+
+// The sampled token is among its alternatives, as in OpenAI's legacy shape, even when it is not one
+// of the best.
+static void add_completion(struct answer_logprobs *l, const struct tokenizer *t,
+                           const struct token_event *ev, uint32_t n_top) {
+    const char *comma = l->n_tokens != 0 ? "," : "";
+    size_t bytes;
+    const char *text = token_text(t, ev->token, &bytes);
+    bool seen = false;
+    buf_text(&l->first, comma);
+    token_name(&l->first, text, bytes, false);
+    buf_text(&l->values, comma);
+    logprob_value(&l->values, ev->logprob);
+    buf_format(&l->offsets, "%s%llu", comma, (unsigned long long)l->text_offset);
+    buf_format(&l->tops, "%s{", comma);
+    for (uint32_t i = 0; i < n_top; i++) {
+        if (i != 0) buf_text(&l->tops, ",");
+        add_pair(&l->tops, t, ev->top_ids[i], ev->top_logprobs[i]);
+        seen |= ev->top_ids[i] == ev->token;
+    }
+    if (!seen) {
+        if (n_top != 0) buf_text(&l->tops, ",");
+        add_pair(&l->tops, t, ev->token, ev->logprob);
+    }
+    buf_text(&l->tops, "}");
+}
+
+void answer_logprobs_add(struct answer_logprobs *l, const struct tokenizer *t,
+                         const struct token_event *ev, uint32_t n_top, uint64_t text_chars) {
+    check(ev->n_top <= TOP_LOGPROBS_MAX);
+    if (n_top > ev->n_top) n_top = ev->n_top;
+    if (l->chat)
+        add_chat(l, t, ev, n_top);
+    else
+        add_completion(l, t, ev, n_top);
+    l->text_offset += text_chars;
+    l->n_tokens++;
+}
+
+static void move(struct buf *out, const char *name, struct buf *from) {
+    buf_text(out, name);
+    buf_add(out, from->data, from->bytes);
+    out->failed |= from->failed;
+    buf_reset(from);
+}
+
+void answer_logprobs_close(struct answer_logprobs *l, struct buf *out) {
+    if (l->chat) {
+        move(out, "{\"content\":[", &l->first);
+        buf_text(out, "],\"refusal\":null}");
+    } else {
+        move(out, "{\"tokens\":[", &l->first);
+        move(out, "],\"token_logprobs\":[", &l->values);
+        move(out, "],\"top_logprobs\":[", &l->tops);
+        move(out, "],\"text_offset\":[", &l->offsets);
+        buf_text(out, "]}");
+    }
+    l->n_tokens = 0;
+}

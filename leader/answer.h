@@ -1,0 +1,85 @@
+// answer.h: what the API says, as JSON text in OpenAI's shapes: errors, choices, chunks,
+// log-probabilities, usage.
+//
+// Pure functions over plain structs; stream.c decides when, http.c carries the bytes.
+#ifndef MOESAIC_LEADER_ANSWER_H
+#define MOESAIC_LEADER_ANSWER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/buf.h"
+#include "common/base/err.h"
+#include "common/text/tokenizer.h"
+#include "leader/request.h"
+
+// An error of one call. param is the field's name or "", code OpenAI's word or "".
+struct api_error {
+    int status;
+    char param[96];
+    char code[32];
+    char message[ERR_TEXT_MAX];
+};
+
+// Fills it and returns ERR_REQ_INVALID, so that checks read `return api_error_set(...)`. param and
+// code may be NULL.
+int api_error_set(struct api_error *e, int status, const char *param, const char *code,
+                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+// The HTTP status of a request that ended with an enum err.
+int api_error_status(int code);
+
+// {"error":{"message":...,"type":...,"param":...,"code":...}}
+void answer_error(struct buf *out, const struct api_error *e);
+
+// What all parts of one answer begin with.
+struct answer_head {
+    bool chat, chunk;
+    char id[48]; // "chatcmpl-..."
+    int64_t created_s;
+    const char *model, *fingerprint;
+    int64_t seed;
+};
+// `{"id":...,"choices":[`; answer_tail closes it.
+void answer_head(struct buf *out, const struct answer_head *h);
+
+struct answer_usage {
+    uint64_t prompt_tokens, completion_tokens;
+};
+// `]` and the usage: an object, null (with_usage and usage NULL), or not there, then `}`.
+void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_usage);
+
+// One choice, of a whole answer or of a chunk. Pointers may be NULL where nothing is to be said.
+struct answer_choice {
+    bool chat, chunk;
+    bool role; // chunk: the first, which names the role
+    uint32_t index;
+    const char *text;
+    size_t text_bytes;
+    const struct buf *logprobs; // what answer_logprobs_close wrote
+    enum finish finish;         // FINISH_NONE: not yet
+    const char *stop_text;      // the stop string that matched
+    size_t stop_text_bytes;
+    const uint64_t *digest;
+    const uint32_t *token_ids;
+    uint32_t n_token_ids;
+};
+void answer_choice(struct buf *out, const struct answer_choice *c);
+
+// Log-probabilities collected token by token, in the shape of the endpoint.
+struct answer_logprobs {
+    bool chat;
+    uint32_t n_tokens;
+    uint64_t text_offset;             // of the next token, in characters
+    struct buf first;                 // chat: content; completions: tokens
+    struct buf values, tops, offsets; // completions
+};
+void answer_logprobs_init(struct answer_logprobs *l, bool chat);
+void answer_logprobs_finish(struct answer_logprobs *l);
+// text_chars: characters that this token added to the text. n_top alternatives of the event are
+// shown.
+void answer_logprobs_add(struct answer_logprobs *l, const struct tokenizer *t,
+                         const struct token_event *ev, uint32_t n_top, uint64_t text_chars);
+// Writes the object of the tokens collected so far and forgets them.
+void answer_logprobs_close(struct answer_logprobs *l, struct buf *out);
+
+#endif

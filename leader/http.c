@@ -1,0 +1,377 @@
+// http.c: the MHD side of the server: sockets, routes, request checks, body limits, start and stop.
+#include "leader/http.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "leader/answer.h"
+#include "leader/http_call.h"
+
+#define HEADER_BYTES_MAX 32768
+#define LISTEN_BACKLOG 1024
+#define STOP_WAIT_NS (2 * NS_PER_S)
+
+// --- errors that HTTP itself finds
+
+static void reply_error(struct http_call *c, const struct api_error *error, const char *allow,
+                        bool close_after) {
+    struct http_reply reply = {.status = error->status,
+                               .content_type = "application/json",
+                               .allow = allow,
+                               .close = close_after,
+                               .retry_after_s = error->status == 503 ? 1 : 0};
+    buf_init(&reply.body, 0);
+    answer_error(&reply.body, error);
+    http_call_reply(c, &reply);
+}
+
+// Refused before or instead of reading the body, so the connection cannot be used again.
+static void refuse(struct http_call *c, int status, const char *text) {
+    struct api_error error;
+    api_error_set(&error, status, NULL, NULL, "%s", text);
+    reply_error(c, &error, NULL, true);
+}
+
+// --- request checks
+
+struct framing {
+    uint32_t n_length, n_encoding;
+    bool chunked;
+    const char *length;
+};
+
+static enum MHD_Result see_header(void *context, enum MHD_ValueKind kind, const char *key,
+                                  const char *value) {
+    struct framing *f = context;
+    (void)kind;
+    if (strcasecmp(key, "Content-Length") == 0) {
+        f->n_length++;
+        f->length = value;
+    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
+        f->n_encoding++;
+        f->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
+    }
+    return MHD_YES;
+}
+
+// Two lengths, or a length and chunks, are read differently by different proxies (request
+// smuggling); MHD accepts both.
+static const char *framing_error(const struct framing *f) {
+    if (f->n_length > 1) return "more than one Content-Length header";
+    if (f->n_length != 0 && f->n_encoding != 0)
+        return "Content-Length together with Transfer-Encoding";
+    if (f->n_encoding > 1 || (f->n_encoding == 1 && !f->chunked))
+        return "the only supported Transfer-Encoding is chunked";
+    return NULL;
+}
+
+static bool route_matches(const struct http_route *r, const char *path) {
+    size_t n = strlen(r->path);
+    if (n > 1 && r->path[n - 1] == '/') return strncmp(path, r->path, n) == 0 && path[n] != '\0';
+    return strcmp(path, r->path) == 0;
+}
+
+static bool method_matches(const struct http_route *r, const char *method) {
+    if (r->method == HTTP_POST) return strcmp(method, "POST") == 0;
+    return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+// Sets the call's route, or answers 404 or 405.
+static void find_route(struct http_call *c, const char *method) {
+    const struct http_config *config = &c->http->config;
+    const struct http_route *other = NULL;
+    for (uint32_t i = 0; i < config->n_routes; i++) {
+        const struct http_route *r = &config->routes[i];
+        if (!route_matches(r, c->path)) continue;
+        other = r;
+        if (!method_matches(r, method)) continue;
+        c->route = r;
+        return;
+    }
+    struct api_error error;
+    if (other == NULL) {
+        api_error_set(&error, 404, NULL, "unknown_url", "Unknown request URL: %.20s %.200s", method,
+                      c->path);
+        reply_error(c, &error, NULL, true);
+    } else {
+        api_error_set(&error, 405, NULL, "method_not_allowed", "%.20s is not allowed for %.200s",
+                      method, c->path);
+        reply_error(c, &error, other->method == HTTP_POST ? "POST" : "GET, HEAD", true);
+    }
+}
+
+// The first look at a request: whatever can be refused is refused before its body is read.
+static void check_request(struct http_call *c, const char *method) {
+    struct framing f = {0};
+    MHD_get_connection_values(c->connection, MHD_HEADER_KIND, see_header, &f);
+    const char *wrong = framing_error(&f);
+    if (wrong != NULL) {
+        refuse(c, 400, wrong);
+        return;
+    }
+    find_route(c, method);
+    if (c->route == NULL) return;
+    if (f.length != NULL && strtoull(f.length, NULL, 10) > c->http->config.call_bytes_max)
+        refuse(c, 413, "the request body is too large");
+}
+
+// --- bodies
+
+// A body over a limit is read and thrown away, so that the client hears the answer; one that goes
+// on for ever is cut.
+static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *bytes) {
+    struct http *h = c->http;
+    size_t n = *bytes;
+    *bytes = 0;
+    c->body_seen += n;
+    if (c->body_seen > h->config.call_bytes_max) {
+        if (c->body_seen > 2 * h->config.call_bytes_max) return MHD_NO;
+        c->body_error = 413;
+    } else if (atomic_load(&h->body_bytes) + n > h->config.bodies_bytes_max) {
+        c->body_error = 503;
+    }
+    if (c->body_error != 0) {
+        http_call_drop_body(c);
+        return MHD_YES;
+    }
+    buf_add(&c->body, data, n);
+    if (c->body.failed) {
+        c->body_error = 503;
+        return MHD_YES;
+    }
+    atomic_fetch_add(&h->body_bytes, n);
+    return MHD_YES;
+}
+
+static bool end_body(struct http_call *c) {
+    if (c->body_error == 0) {
+        buf_add(&c->body, "", 1); // the terminating zero is not counted
+        if (c->body.failed)
+            c->body_error = 503;
+        else
+            c->body.bytes--;
+    }
+    if (c->body_error == 413) refuse(c, 413, "the request body is too large");
+    if (c->body_error == 503) refuse(c, 503, "too many request bodies are held; try again later");
+    return c->body_error == 0;
+}
+
+// --- the server's list of calls
+
+static struct http_call *enter(struct http *h, struct MHD_Connection *connection,
+                               const char *path) {
+    struct http_call *c = http_call_create(h, connection, path);
+    if (c == NULL) return NULL;
+    atomic_fetch_add(&h->requests, 1);
+    pthread_mutex_lock(&h->lock);
+    c->gone = h->stopping;
+    c->next = h->calls;
+    c->at = &h->calls;
+    if (c->next != NULL) c->next->at = &c->next;
+    h->calls = c;
+    h->n_calls++;
+    pthread_mutex_unlock(&h->lock);
+    return c;
+}
+
+static void leave(struct http *h, struct http_call *c) {
+    pthread_mutex_lock(&h->lock);
+    *c->at = c->next;
+    if (c->next != NULL) c->next->at = c->at;
+    h->n_calls--;
+    if (c->dispatched) h->n_dispatched--;
+    pthread_cond_broadcast(&h->changed);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void mark_dispatched(struct http *h, struct http_call *c) {
+    pthread_mutex_lock(&h->lock);
+    c->dispatched = true;
+    h->n_dispatched++;
+    pthread_mutex_unlock(&h->lock);
+}
+
+// --- MHD's callbacks
+
+static enum MHD_Result on_access(void *context, struct MHD_Connection *connection, const char *path,
+                                 const char *method, const char *version, const char *upload,
+                                 size_t *upload_bytes, void **state) {
+    struct http *h = context;
+    struct http_call *c = *state;
+    (void)version;
+    if (c == NULL) {
+        c = enter(h, connection, path);
+        if (c == NULL) return MHD_NO;
+        *state = c;
+        check_request(c, method);
+        return c->state == CALL_REPLIED ? http_call_answer(c) : MHD_YES;
+    }
+    if (*upload_bytes != 0) return take_body(c, upload, upload_bytes);
+    if (!c->dispatched) {
+        mark_dispatched(h, c);
+        if (end_body(c)) c->route->handle(h->config.context, c);
+    }
+    return http_call_answer(c);
+}
+
+static void on_completed(void *context, struct MHD_Connection *connection, void **state,
+                         enum MHD_RequestTerminationCode code) {
+    struct http_call *c = *state;
+    (void)connection;
+    (void)code;
+    if (c == NULL) return;
+    *state = NULL;
+    http_watch_remove(c->http->watch, c->fd, c);
+    http_call_mark_gone(c);
+    leave(context, c);
+    http_call_release(c);
+}
+
+static void on_log(void *context, const char *format, va_list args) {
+    char text[256];
+    (void)context;
+    if (!log_enabled(LOG_DEBUG)) return;
+    vsnprintf(text, sizeof text, format, args);
+    text[strcspn(text, "\n")] = '\0';
+    log_write(LOG_DEBUG, "http", "%s", text);
+}
+
+// --- start and stop
+
+static int bind_one(const struct addrinfo *a) {
+    int one = 1;
+    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0) return fd;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return -1;
+}
+
+static uint16_t port_of(int fd) {
+    struct sockaddr_storage address;
+    socklen_t bytes = sizeof address;
+    char text[NI_MAXSERV];
+    if (getsockname(fd, (struct sockaddr *)&address, &bytes) != 0 ||
+        getnameinfo((struct sockaddr *)&address, bytes, NULL, 0, text, sizeof text,
+                    NI_NUMERICSERV) != 0)
+        return 0;
+    return (uint16_t)strtoul(text, NULL, 10);
+}
+
+static int open_socket(const struct http_config *config, int *out, struct err_text *e) {
+    const char *host = config->host != NULL && config->host[0] != '\0' ? config->host : NULL;
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+    struct addrinfo *list = NULL;
+    char port[8];
+    snprintf(port, sizeof port, "%u", config->port);
+    int rc = getaddrinfo(host, port, &hints, &list);
+    if (rc != 0)
+        return err_set(e, ERR_FATAL_CONFIG, "--host %s: %s", host ? host : "*", gai_strerror(rc));
+    int fd = -1;
+    for (const struct addrinfo *a = list; a != NULL && fd < 0; a = a->ai_next)
+        fd = bind_one(a);
+    int error = errno;
+    freeaddrinfo(list);
+    if (fd < 0)
+        return err_set(e, ERR_FATAL_IO, "cannot listen for HTTP on %s port %u: %s",
+                       host ? host : "*", config->port, strerror(error));
+    *out = fd;
+    return 0;
+}
+
+static struct MHD_Daemon *start_daemon(struct http *h) {
+    unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    return MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, //
+                            MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
+                            h->listen_fd,                                                      //
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,                      //
+                            MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->config.connections_max,  //
+                            MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->config.idle_timeout_s, //
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES_MAX,      //
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+}
+
+static void http_free(struct http *h) {
+    if (h->listen_fd >= 0) close(h->listen_fd);
+    http_watch_destroy(h->watch);
+    pthread_cond_destroy(&h->changed);
+    pthread_mutex_destroy(&h->lock);
+    mem_free(h);
+}
+
+int http_start(struct http **out, const struct http_config *config, uint16_t *port,
+               struct err_text *e) {
+    struct http *h = mem_zalloc(sizeof *h);
+    if (h == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the HTTP server");
+    h->config = *config;
+    h->listen_fd = -1;
+    pthread_mutex_init(&h->lock, NULL);
+    pthread_cond_init(&h->changed, NULL);
+    int rc = open_socket(config, &h->listen_fd, e);
+    if (rc == 0) rc = http_watch_create(&h->watch, e);
+    if (rc != 0) {
+        http_free(h);
+        return rc;
+    }
+    *port = port_of(h->listen_fd);
+    h->daemon = start_daemon(h);
+    if (h->daemon == NULL) {
+        http_free(h);
+        return err_set(e, ERR_FATAL_IO, "libmicrohttpd does not start");
+    }
+    h->listen_fd = -1; // MHD's
+    *out = h;
+    return 0;
+}
+
+void http_quiesce(struct http *h) {
+    if (atomic_exchange(&h->quiesced, true)) return;
+    MHD_socket fd = MHD_quiesce_daemon(h->daemon);
+    if (fd != MHD_INVALID_SOCKET) close(fd);
+}
+
+static bool all_left(struct http *h) {
+    int64_t end = env_wall_ns(h->config.env) + STOP_WAIT_NS;
+    struct timespec until = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
+    int rc = 0;
+    pthread_mutex_lock(&h->lock);
+    h->stopping = true;
+    for (struct http_call *c = h->calls; c != NULL; c = c->next)
+        http_call_mark_gone(c);
+    while (h->n_dispatched != 0 && rc == 0)
+        rc = pthread_cond_timedwait(&h->changed, &h->lock, &until);
+    bool left = h->n_dispatched == 0;
+    pthread_mutex_unlock(&h->lock);
+    return left;
+}
+
+// MHD aborts the process when it is stopped with a suspended connection, so every call is ended
+// first.
+void http_stop(struct http *h) {
+    if (h == NULL) return;
+    http_quiesce(h);
+    if (!all_left(h)) log_warn("http", "calls in flight did not end; stopping anyway");
+    MHD_stop_daemon(h->daemon);
+    http_free(h);
+}
+
+void http_count(struct http *h, struct http_counters *out) {
+    *out = (struct http_counters){.requests = h->requests, .disconnects = h->disconnects};
+    for (int i = 0; i < 6; i++)
+        out->by_status[i] = h->by_status[i];
+    pthread_mutex_lock(&h->lock);
+    out->n_calls = h->n_calls;
+    pthread_mutex_unlock(&h->lock);
+}

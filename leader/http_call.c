@@ -1,0 +1,281 @@
+// http_call.c: one call as the threads behind HTTP see it. Everything they change is under the
+// call's lock; MHD is suspended while it has nothing to do and resumed, under the same lock, when
+// it has.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "leader/http_call.h"
+
+static bool request_id_ok(const char *id) {
+    size_t n = strnlen(id, REQUEST_ID_BYTES_MAX + 1);
+    if (n == 0 || n > REQUEST_ID_BYTES_MAX) return false;
+    for (size_t i = 0; i < n; i++) {
+        if (id[i] < 0x21 || id[i] > 0x7e) return false;
+    }
+    return true;
+}
+
+static void set_request_id(struct http_call *c) {
+    const char *id = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
+    if (id != NULL && request_id_ok(id)) {
+        snprintf(c->request_id, sizeof c->request_id, "%s", id);
+        return;
+    }
+    uint64_t drawn[2];
+    env_random(c->http->config.env, drawn, sizeof drawn);
+    snprintf(c->request_id, sizeof c->request_id, "%016llx%016llx", (unsigned long long)drawn[0],
+             (unsigned long long)drawn[1]);
+}
+
+struct http_call *http_call_create(struct http *h, struct MHD_Connection *connection,
+                                   const char *path) {
+    struct http_call *c = mem_zalloc(sizeof *c);
+    if (c == NULL) return NULL;
+    c->path = mem_strdup(path);
+    if (c->path == NULL) {
+        mem_free(c);
+        return NULL;
+    }
+    c->refs = 1;
+    c->http = h;
+    c->connection = connection;
+    c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    c->arrived_ns = env_now_ns(h->config.env);
+    set_request_id(c);
+    buf_init(&c->body, 0);
+    buf_init(&c->out, 0);
+    check(pthread_mutex_init(&c->lock, NULL) == 0);
+    return c;
+}
+
+void http_call_hold(struct http_call *c) {
+    atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
+}
+
+void http_call_release(struct http_call *c) {
+    if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
+    http_call_drop_body(c);
+    buf_finish(&c->reply.body);
+    buf_finish(&c->out);
+    pthread_mutex_destroy(&c->lock);
+    mem_free(c->path);
+    mem_free(c);
+}
+
+const char *http_call_path(const struct http_call *c) {
+    return c->path;
+}
+
+const char *http_call_request_id(const struct http_call *c) {
+    return c->request_id;
+}
+
+int64_t http_call_arrived_ns(const struct http_call *c) {
+    return c->arrived_ns;
+}
+
+const char *http_call_body(const struct http_call *c, size_t *bytes) {
+    *bytes = c->body.bytes;
+    return c->body.bytes != 0 ? c->body.data : "";
+}
+
+void http_call_drop_body(struct http_call *c) {
+    atomic_fetch_sub_explicit(&c->http->body_bytes, c->body.bytes, memory_order_relaxed);
+    buf_finish(&c->body);
+}
+
+// Under the lock.
+static void resume(struct http_call *c) {
+    if (!c->suspended) return;
+    c->suspended = false;
+    MHD_resume_connection(c->connection);
+}
+
+void http_call_reply(struct http_call *c, struct http_reply *reply) {
+    pthread_mutex_lock(&c->lock);
+    check(c->state == CALL_PENDING);
+    c->state = CALL_REPLIED;
+    c->reply = *reply;
+    c->ended = true;
+    resume(c);
+    pthread_mutex_unlock(&c->lock);
+    *reply = (struct http_reply){0};
+}
+
+void http_call_stream(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    check(c->state == CALL_PENDING);
+    c->state = CALL_STREAMING;
+    resume(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+// Under the lock. Nothing of a stream that cannot be continued is of use to its client.
+static int cut(struct http_call *c) {
+    c->gone = true;
+    buf_finish(&c->out);
+    http_watch_cut(c->http->watch, c->fd, c);
+    resume(c);
+    return ERR_REQ_TOO_LARGE;
+}
+
+int http_call_write(struct http_call *c, const void *data, size_t bytes) {
+    int rc = 0;
+    pthread_mutex_lock(&c->lock);
+    check(!c->ended);
+    if (c->gone) {
+        rc = ERR_REQ_ABORTED;
+    } else if (c->out.bytes - c->out_sent > STREAM_BUFFER_BYTES_MAX ||
+               bytes > STREAM_BUFFER_BYTES_MAX) {
+        rc = cut(c);
+    } else {
+        buf_add(&c->out, data, bytes);
+        if (c->out.failed)
+            rc = cut(c);
+        else
+            resume(c);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return rc;
+}
+
+void http_call_end(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    c->ended = true;
+    resume(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+bool http_call_gone(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    bool gone = c->gone;
+    pthread_mutex_unlock(&c->lock);
+    return gone;
+}
+
+bool http_call_on_gone(struct http_call *c, void (*gone)(void *context), void *context) {
+    pthread_mutex_lock(&c->lock);
+    bool here = !c->gone;
+    c->on_gone = here ? gone : NULL;
+    c->gone_context = context;
+    pthread_mutex_unlock(&c->lock);
+    return here;
+}
+
+void http_call_mark_gone(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    bool first = !c->gone;
+    c->gone = true;
+    if (c->on_gone != NULL) c->on_gone(c->gone_context);
+    c->on_gone = NULL;
+    if (first && !c->ended) atomic_fetch_add(&c->http->disconnects, 1);
+    resume(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
+// --- MHD thread
+
+static ssize_t read_stream(void *context, uint64_t position, char *data, size_t max) {
+    struct http_call *c = context;
+    ssize_t n = 0;
+    (void)position;
+    pthread_mutex_lock(&c->lock);
+    size_t waiting = c->out.bytes - c->out_sent;
+    if (c->gone) {
+        n = MHD_CONTENT_READER_END_WITH_ERROR;
+    } else if (waiting != 0) {
+        size_t taken = waiting < max ? waiting : max;
+        memcpy(data, c->out.data + c->out_sent, taken);
+        c->out_sent += taken;
+        if (c->out_sent == c->out.bytes || c->out_sent > STREAM_BUFFER_BYTES_MAX / 4) {
+            buf_drop(&c->out, c->out_sent);
+            c->out_sent = 0;
+        }
+        n = (ssize_t)taken;
+    } else if (c->ended) {
+        n = MHD_CONTENT_READER_END_OF_STREAM;
+    } else {
+        c->suspended = true;
+        MHD_suspend_connection(c->connection);
+    }
+    pthread_mutex_unlock(&c->lock);
+    return n;
+}
+
+// Runs before MHD closes the socket.
+static void free_stream(void *context) {
+    struct http_call *c = context;
+    http_watch_remove(c->http->watch, c->fd, c);
+    http_call_release(c);
+}
+
+static void add_headers(struct http_call *c, struct MHD_Response *response,
+                        const struct http_reply *reply) {
+    char seconds[16];
+    MHD_add_response_header(response, "Content-Type", reply->content_type);
+    MHD_add_response_header(response, "X-Request-Id", c->request_id);
+    if (reply->retry_after_s != 0) {
+        snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
+        MHD_add_response_header(response, "Retry-After", seconds);
+    }
+    if (reply->allow != NULL) MHD_add_response_header(response, "Allow", reply->allow);
+    if (reply->close || c->http->quiesced) MHD_add_response_header(response, "Connection", "close");
+}
+
+static enum MHD_Result queue(struct http_call *c, int status, struct MHD_Response *response) {
+    atomic_fetch_add(&c->http->by_status[status / 100 % 6], 1);
+    enum MHD_Result rc = MHD_queue_response(c->connection, (unsigned)status, response);
+    MHD_destroy_response(response);
+    return rc;
+}
+
+static enum MHD_Result queue_reply(struct http_call *c) {
+    struct http_reply *reply = &c->reply;
+    if (c->watched) http_watch_remove(c->http->watch, c->fd, c);
+    if (reply->body.failed) return MHD_NO; // memory is out: the connection closes
+    struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
+        reply->body.bytes, reply->body.data, mem_free);
+    if (response == NULL) return MHD_NO;
+    reply->body = (struct buf){0}; // now the response's
+    add_headers(c, response, reply);
+    return queue(c, reply->status, response);
+}
+
+static void watch(struct http_call *c) {
+    if (!c->watched) http_watch_add(c->http->watch, c->fd, c);
+    c->watched = true;
+}
+
+static enum MHD_Result queue_stream(struct http_call *c) {
+    static const struct http_reply stream = {.content_type = "text/event-stream; charset=utf-8"};
+    struct MHD_Response *response =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, c, free_stream);
+    if (response == NULL) return MHD_NO;
+    http_call_hold(c);
+    watch(c);
+    add_headers(c, response, &stream);
+    MHD_add_response_header(response, "Cache-Control", "no-cache");
+    MHD_add_response_header(response, "X-Accel-Buffering", "no"); // proxies must not collect tokens
+    return queue(c, 200, response);
+}
+
+enum MHD_Result http_call_answer(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    enum call_state state = c->state;
+    bool wait = state == CALL_PENDING && !c->gone;
+    if (wait) {
+        c->suspended = true;
+        MHD_suspend_connection(c->connection);
+    }
+    pthread_mutex_unlock(&c->lock);
+    if (wait) {
+        watch(c);
+        return MHD_YES;
+    }
+    if (state == CALL_REPLIED) return queue_reply(c);
+    return state == CALL_STREAMING ? queue_stream(c) : MHD_NO;
+}

@@ -1,0 +1,250 @@
+// openai.c: see openai.h. The body as a whole, the messages, the prompts.
+#include "leader/openai.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "leader/openai_fields.h"
+
+// Real bodies need 5. jansson recurses, so a deeper one is refused before it.
+#define DEPTH_MAX 32
+
+// --- the body
+
+static bool too_deep(const char *body, size_t bytes) {
+    uint32_t depth = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < bytes; i++) {
+        char c = body[i];
+        if (in_string) {
+            if (c == '\\')
+                i++;
+            else if (c == '"')
+                in_string = false;
+        } else if (c == '"') {
+            in_string = true;
+        } else if (c == '[' || c == '{') {
+            if (++depth > DEPTH_MAX) return true;
+        } else if ((c == ']' || c == '}') && depth != 0) {
+            depth--;
+        }
+    }
+    return false;
+}
+
+static int load_body(json_t **out, const char *body, size_t bytes, struct api_error *e) {
+    json_error_t error;
+    if (too_deep(body, bytes))
+        return api_error_set(e, 400, NULL, NULL, "the JSON body is nested deeper than %d.",
+                             DEPTH_MAX);
+    json_t *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL)
+        return api_error_set(e, 400, NULL, NULL, "the body is not valid JSON: %s (byte %d).",
+                             error.text, error.position);
+    if (!json_is_object(root)) {
+        json_decref(root);
+        return api_error_set(e, 400, NULL, NULL, "the body must be a JSON object.");
+    }
+    *out = root;
+    return 0;
+}
+
+// --- messages
+
+// developer is OpenAI's newer word for system; templates know only the older one.
+static const char *role_for_template(const char *role) {
+    static const char *const roles[] = {"system", "user", "assistant"};
+    if (role == NULL) return NULL;
+    if (strcmp(role, "developer") == 0) return "system";
+    for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+        if (strcmp(role, roles[i]) == 0) return roles[i];
+    }
+    return NULL;
+}
+
+static int part_error(struct api_error *e, size_t message, size_t part) {
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].content[%zu]", message, part);
+    return api_error_set(e, 400, param, NULL,
+                         "'%s' must be a text part; other kinds are not supported.", param);
+}
+
+// Text parts are joined by line ends.
+static int join_parts(const json_t *parts, size_t message, json_t **out, struct api_error *e) {
+    struct buf text;
+    buf_init(&text, 0);
+    int rc = 0;
+    for (size_t i = 0; i < json_array_size(parts) && rc == 0; i++) {
+        const json_t *part = json_array_get(parts, i);
+        const char *type = json_string_value(json_object_get(part, "type"));
+        const json_t *value = json_object_get(part, "text");
+        if (type == NULL || strcmp(type, "text") != 0 || !json_is_string(value)) {
+            rc = part_error(e, message, i);
+            break;
+        }
+        if (i != 0) buf_text(&text, "\n");
+        buf_add(&text, json_string_value(value), json_string_length(value));
+    }
+    if (rc == 0) *out = json_stringn(text.bytes == 0 ? "" : text.data, text.bytes);
+    if (rc == 0 && (text.failed || *out == NULL))
+        rc = api_error_set(e, 500, NULL, NULL, "memory is out.");
+    buf_finish(&text);
+    return rc;
+}
+
+static int read_content(const json_t *message, size_t i, json_t **out, struct api_error *e) {
+    json_t *content = json_object_get(message, "content");
+    if (json_is_string(content)) {
+        *out = json_incref(content);
+        return 0;
+    }
+    if (json_is_array(content)) return join_parts(content, i, out, e);
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].content", i);
+    return api_error_set(e, 400, param, NULL, "'%s' must be a string or a list of text parts.",
+                         param);
+}
+
+// What belongs to tools and is not empty would be lost on the way to the template.
+static int refuse_tool_fields(const json_t *message, size_t i, struct api_error *e) {
+    static const char *const names[] = {"tool_calls", "function_call", "tool_call_id", "audio"};
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        const json_t *value = json_object_get(message, names[k]);
+        if (value == NULL || json_is_null(value)) continue;
+        if (json_is_array(value) && json_array_size(value) == 0) continue;
+        char param[64];
+        snprintf(param, sizeof param, "messages[%zu].%s", i, names[k]);
+        return api_error_set(e, 400, param, "unsupported_parameter", "'%s' is not supported.",
+                             param);
+    }
+    return 0;
+}
+
+static int read_message(const json_t *message, size_t i, json_t *list, struct api_error *e) {
+    const char *role = role_for_template(json_string_value(json_object_get(message, "role")));
+    json_t *name = json_object_get(message, "name");
+    json_t *content = NULL;
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].role", i);
+    if (role == NULL)
+        return api_error_set(e, 400, param, NULL,
+                             "'%s' must be system, developer, user or assistant.", param);
+    int rc = refuse_tool_fields(message, i, e);
+    if (rc == 0) rc = read_content(message, i, &content, e);
+    if (rc != 0) return rc;
+    json_t *clean = json_object();
+    rc = json_object_set_new(clean, "role", json_string(role));
+    rc |= json_object_set_new(clean, "content", content);
+    if (json_is_string(name)) rc |= json_object_set(clean, "name", name);
+    rc |= json_array_append_new(list, clean);
+    return rc == 0 ? 0 : api_error_set(e, 500, NULL, NULL, "memory is out.");
+}
+
+static int read_messages(struct openai_request *r, struct api_error *e) {
+    const json_t *messages = json_object_get(r->root, "messages");
+    size_t n = json_array_size(messages); // 0 when it is no array
+    if (n == 0)
+        return api_error_set(e, 400, "messages", NULL, "'messages' must be a list of messages.");
+    if (n > MESSAGES_MAX)
+        return api_error_set(e, 400, "messages", NULL, "'messages' may have at most %d messages.",
+                             MESSAGES_MAX);
+    r->messages = json_array();
+    r->n_prompts = 1;
+    if (r->messages == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_message(json_array_get(messages, i), i, r->messages, e);
+    return rc;
+}
+
+// --- prompts
+
+static int prompt_error(struct api_error *e) {
+    return api_error_set(e, 400, "prompt", NULL,
+                         "'prompt' must be a string, a list of strings, a list of token ids of "
+                         "this model, or a list of such lists.");
+}
+
+static int read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,
+                    struct openai_prompt *out, struct api_error *e) {
+    size_t n = json_array_size(list);
+    size_t bytes;
+    if (n == 0 || n > POSITIONS_MAX || !size_mul(n, sizeof(uint32_t), &bytes))
+        return prompt_error(e);
+    uint32_t *ids = arena_alloc(&r->arena, bytes);
+    if (ids == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    for (size_t i = 0; i < n; i++) {
+        const json_t *id = json_array_get(list, i);
+        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
+            return prompt_error(e);
+        ids[i] = (uint32_t)json_integer_value(id);
+    }
+    *out = (struct openai_prompt){.ids = ids, .n_ids = (uint32_t)n};
+    return 0;
+}
+
+static int read_prompt(struct openai_request *r, const json_t *value, uint32_t vocab,
+                       struct openai_prompt *out, struct api_error *e) {
+    if (!json_is_string(value)) return read_ids(r, value, vocab, out, e);
+    *out = (struct openai_prompt){.text = json_string_value(value),
+                                  .text_bytes = json_string_length(value)};
+    return 0;
+}
+
+static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_error *e) {
+    const json_t *prompt = json_object_get(r->root, "prompt");
+    bool one = json_is_string(prompt) || json_is_integer(json_array_get(prompt, 0));
+    size_t n = one ? 1 : json_array_size(prompt);
+    if (n == 0) return prompt_error(e);
+    if (n > PROMPTS_MAX)
+        return api_error_set(e, 400, "prompt", NULL, "'prompt' may have at most %d prompts.",
+                             PROMPTS_MAX);
+    r->prompts = arena_alloc(&r->arena, n * sizeof *r->prompts);
+    if (r->prompts == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    r->n_prompts = (uint32_t)n;
+    if (one) return read_prompt(r, prompt, vocab, &r->prompts[0], e);
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0; i++)
+        rc = read_prompt(r, json_array_get(prompt, i), vocab, &r->prompts[i], e);
+    return rc;
+}
+
+// --- the request
+
+static void set_defaults(struct openai_request *r, const struct openai_defaults *d) {
+    r->n = 1;
+    r->skip_special_tokens = true;
+    r->add_generation_prompt = true;
+    r->sampling.temperature = d->temperature;
+    r->sampling.top_p = d->top_p;
+    r->sampling.min_p = d->min_p;
+    r->sampling.top_k = d->top_k;
+}
+
+int openai_parse(struct openai_request *out, bool chat, const char *body, size_t bytes,
+                 const struct openai_defaults *defaults, struct api_error *e) {
+    struct openai_request r = {.chat = chat};
+    struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
+    int rc = load_body(&r.root, body, bytes, e);
+    if (rc != 0) return rc;
+    arena_init(&r.arena, 0);
+    set_defaults(&r, defaults);
+    rc = openai_fields_read(&reader, r.root);
+    if (rc == 0) rc = openai_fields_check(&reader);
+    if (rc == 0) rc = chat ? read_messages(&r, e) : read_prompts(&r, defaults->vocab, e);
+    if (rc != 0) {
+        openai_request_finish(&r);
+        return rc;
+    }
+    *out = r;
+    return 0;
+}
+
+void openai_request_finish(struct openai_request *r) {
+    json_decref(r->messages);
+    json_decref(r->root);
+    arena_finish(&r->arena);
+    *r = (struct openai_request){0};
+}

@@ -1,0 +1,62 @@
+// openai.h: JSON to a checked request: the bodies of /v1/chat/completions and /v1/completions.
+//
+// Before it api.c, after it render.c. No I/O and no state: fuzzed as a whole. What would change an
+// answer and is not supported is refused by name; what could not change it (user, metadata, store,
+// ...) is accepted, and so are names that no API documents.
+#ifndef MOESAIC_LEADER_OPENAI_H
+#define MOESAIC_LEADER_OPENAI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/mem.h"
+#include "leader/answer.h"
+#include "leader/request.h"
+#include "leader/stop.h"
+
+struct json_t;
+
+// What a field is when the client does not give it (generation_config.json, or neutral).
+struct openai_defaults {
+    float temperature, top_p, min_p;
+    uint32_t top_k;      // 0 = off
+    uint32_t max_tokens; // 0 = up to the context's end
+    uint32_t vocab;      // token ids are below it
+};
+
+struct openai_prompt {
+    const char *text; // NULL: ids
+    size_t text_bytes;
+    const uint32_t *ids;
+    uint32_t n_ids;
+};
+
+struct openai_request {
+    bool chat;
+    struct json_t *root; // the body; owns every text below
+    struct arena arena;  // owns prompts and their ids
+    const char *model;   // NULL = not given
+
+    struct json_t *messages; // chat: [{"role", "content", "name"?}], owned
+    struct openai_prompt *prompts;
+    uint32_t n_prompts; // 1 for chat
+
+    struct sampling sampling; // without seed and indices
+    bool has_seed;
+    int64_t seed;
+    uint32_t n;          // choices a prompt
+    uint32_t max_tokens; // 0 = not given
+    struct stop_strings stop;
+    uint32_t n_stop_ids;
+    uint32_t stop_ids[STOP_IDS_MAX];
+    bool stream, include_usage;
+    bool ignore_eos, skip_special_tokens, add_generation_prompt, return_token_ids;
+};
+
+// 0 or ERR_REQ_INVALID with e filled; out is then untouched.
+int openai_parse(struct openai_request *out, bool chat, const char *body, size_t bytes,
+                 const struct openai_defaults *defaults, struct api_error *e);
+void openai_request_finish(struct openai_request *r);
+
+#endif
