@@ -12,17 +12,20 @@
 
 // --- errors
 
-int api_error_set(struct api_error *e, int status, const char *param, const char *code,
-                  const char *format, ...) {
+int api_error_set(struct api_error *e, int status, const char *param, const char *format, ...) {
     va_list args;
     memset(e, 0, sizeof *e);
     e->status = status;
     snprintf(e->param, sizeof e->param, "%s", param == NULL ? "" : param);
-    snprintf(e->code, sizeof e->code, "%s", code == NULL ? "" : code);
     va_start(args, format);
     vsnprintf(e->message, sizeof e->message, format, args);
     va_end(args);
     return ERR_REQ_INVALID;
+}
+
+int api_error_code(struct api_error *e, int rc, const char *code) {
+    snprintf(e->code, sizeof e->code, "%s", code);
+    return rc;
 }
 
 int api_error_status(int code) {

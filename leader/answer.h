@@ -21,10 +21,12 @@ struct api_error {
     char message[ERR_TEXT_MAX];
 };
 
-// Fills it and returns ERR_REQ_INVALID, so that checks read `return api_error_set(...)`. param and
-// code may be NULL.
-int api_error_set(struct api_error *e, int status, const char *param, const char *code,
-                  const char *format, ...) __attribute__((format(printf, 5, 6)));
+// Fills it, without a code, and returns ERR_REQ_INVALID, so that checks read
+// `return api_error_set(...)`. param may be NULL.
+int api_error_set(struct api_error *e, int status, const char *param, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+// Adds a code and returns rc.
+int api_error_code(struct api_error *e, int rc, const char *code);
 // The HTTP status of a request that ended with an enum err.
 int api_error_status(int code);
 

@@ -37,7 +37,7 @@ static void reply_error(struct http_call *c, const struct api_error *error, cons
 // Refused before or instead of reading the body, so the connection cannot be used again.
 static void refuse(struct http_call *c, int status, const char *text) {
     struct api_error error;
-    api_error_set(&error, status, NULL, NULL, "%s", text);
+    api_error_set(&error, status, NULL, "%s", text);
     reply_error(c, &error, NULL, true);
 }
 
@@ -99,12 +99,12 @@ static void find_route(struct http_call *c, const char *method) {
     }
     struct api_error error;
     if (other == NULL) {
-        api_error_set(&error, 404, NULL, "unknown_url", "Unknown request URL: %.20s %.200s", method,
-                      c->path);
+        api_error_set(&error, 404, NULL, "Unknown request URL: %.20s %.200s", method, c->path);
+        api_error_code(&error, 0, "unknown_url");
         reply_error(c, &error, NULL, true);
     } else {
-        api_error_set(&error, 405, NULL, "method_not_allowed", "%.20s is not allowed for %.200s",
-                      method, c->path);
+        api_error_set(&error, 405, NULL, "%.20s is not allowed for %.200s", method, c->path);
+        api_error_code(&error, 0, "method_not_allowed");
         reply_error(c, &error, other->method == HTTP_POST ? "POST" : "GET, HEAD", true);
     }
 }

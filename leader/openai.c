@@ -37,15 +37,14 @@ static bool too_deep(const char *body, size_t bytes) {
 static int load_body(json_t **out, const char *body, size_t bytes, struct api_error *e) {
     json_error_t error;
     if (too_deep(body, bytes))
-        return api_error_set(e, 400, NULL, NULL, "the JSON body is nested deeper than %d.",
-                             DEPTH_MAX);
+        return api_error_set(e, 400, NULL, "the JSON body is nested deeper than %d.", DEPTH_MAX);
     json_t *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return api_error_set(e, 400, NULL, NULL, "the body is not valid JSON: %s (byte %d).",
-                             error.text, error.position);
+        return api_error_set(e, 400, NULL, "the body is not valid JSON: %s (byte %d).", error.text,
+                             error.position);
     if (!json_is_object(root)) {
         json_decref(root);
-        return api_error_set(e, 400, NULL, NULL, "the body must be a JSON object.");
+        return api_error_set(e, 400, NULL, "the body must be a JSON object.");
     }
     *out = root;
     return 0;
@@ -67,8 +66,8 @@ static const char *role_for_template(const char *role) {
 static int part_error(struct api_error *e, size_t message, size_t part) {
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].content[%zu]", message, part);
-    return api_error_set(e, 400, param, NULL,
-                         "'%s' must be a text part; other kinds are not supported.", param);
+    return api_error_set(e, 400, param, "'%s' must be a text part; other kinds are not supported.",
+                         param);
 }
 
 // Text parts are joined by line ends.
@@ -89,7 +88,7 @@ static int join_parts(const json_t *parts, size_t message, json_t **out, struct 
     }
     if (rc == 0) *out = json_stringn(text.bytes == 0 ? "" : text.data, text.bytes);
     if (rc == 0 && (text.failed || *out == NULL))
-        rc = api_error_set(e, 500, NULL, NULL, "memory is out.");
+        rc = api_error_set(e, 500, NULL, "memory is out.");
     buf_finish(&text);
     return rc;
 }
@@ -103,8 +102,7 @@ static int read_content(const json_t *message, size_t i, json_t **out, struct ap
     if (json_is_array(content)) return join_parts(content, i, out, e);
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].content", i);
-    return api_error_set(e, 400, param, NULL, "'%s' must be a string or a list of text parts.",
-                         param);
+    return api_error_set(e, 400, param, "'%s' must be a string or a list of text parts.", param);
 }
 
 // What belongs to tools and is not empty would be lost on the way to the template.
@@ -116,8 +114,8 @@ static int refuse_tool_fields(const json_t *message, size_t i, struct api_error 
         if (json_is_array(value) && json_array_size(value) == 0) continue;
         char param[64];
         snprintf(param, sizeof param, "messages[%zu].%s", i, names[k]);
-        return api_error_set(e, 400, param, "unsupported_parameter", "'%s' is not supported.",
-                             param);
+        return api_error_code(e, api_error_set(e, 400, param, "'%s' is not supported.", param),
+                              "unsupported_parameter");
     }
     return 0;
 }
@@ -129,8 +127,8 @@ static int read_message(const json_t *message, size_t i, json_t *list, struct ap
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].role", i);
     if (role == NULL)
-        return api_error_set(e, 400, param, NULL,
-                             "'%s' must be system, developer, user or assistant.", param);
+        return api_error_set(e, 400, param, "'%s' must be system, developer, user or assistant.",
+                             param);
     int rc = refuse_tool_fields(message, i, e);
     if (rc == 0) rc = read_content(message, i, &content, e);
     if (rc != 0) return rc;
@@ -139,20 +137,19 @@ static int read_message(const json_t *message, size_t i, json_t *list, struct ap
     rc |= json_object_set_new(clean, "content", content);
     if (json_is_string(name)) rc |= json_object_set(clean, "name", name);
     rc |= json_array_append_new(list, clean);
-    return rc == 0 ? 0 : api_error_set(e, 500, NULL, NULL, "memory is out.");
+    return rc == 0 ? 0 : api_error_set(e, 500, NULL, "memory is out.");
 }
 
 static int read_messages(struct openai_request *r, struct api_error *e) {
     const json_t *messages = json_object_get(r->root, "messages");
     size_t n = json_array_size(messages); // 0 when it is no array
-    if (n == 0)
-        return api_error_set(e, 400, "messages", NULL, "'messages' must be a list of messages.");
+    if (n == 0) return api_error_set(e, 400, "messages", "'messages' must be a list of messages.");
     if (n > MESSAGES_MAX)
-        return api_error_set(e, 400, "messages", NULL, "'messages' may have at most %d messages.",
+        return api_error_set(e, 400, "messages", "'messages' may have at most %d messages.",
                              MESSAGES_MAX);
     r->messages = json_array();
     r->n_prompts = 1;
-    if (r->messages == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    if (r->messages == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++)
         rc = read_message(json_array_get(messages, i), i, r->messages, e);
@@ -162,7 +159,7 @@ static int read_messages(struct openai_request *r, struct api_error *e) {
 // --- prompts
 
 static int prompt_error(struct api_error *e) {
-    return api_error_set(e, 400, "prompt", NULL,
+    return api_error_set(e, 400, "prompt",
                          "'prompt' must be a string, a list of strings, a list of token ids of "
                          "this model, or a list of such lists.");
 }
@@ -174,7 +171,7 @@ static int read_ids(struct openai_request *r, const json_t *list, uint32_t vocab
     if (n == 0 || n > POSITIONS_MAX || !size_mul(n, sizeof(uint32_t), &bytes))
         return prompt_error(e);
     uint32_t *ids = arena_alloc(&r->arena, bytes);
-    if (ids == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
@@ -199,10 +196,10 @@ static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_err
     size_t n = one ? 1 : json_array_size(prompt);
     if (n == 0) return prompt_error(e);
     if (n > PROMPTS_MAX)
-        return api_error_set(e, 400, "prompt", NULL, "'prompt' may have at most %d prompts.",
+        return api_error_set(e, 400, "prompt", "'prompt' may have at most %d prompts.",
                              PROMPTS_MAX);
     r->prompts = arena_alloc(&r->arena, n * sizeof *r->prompts);
-    if (r->prompts == NULL) return api_error_set(e, 500, NULL, NULL, "memory is out.");
+    if (r->prompts == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     r->n_prompts = (uint32_t)n;
     if (one) return read_prompt(r, prompt, vocab, &r->prompts[0], e);
     int rc = 0;
@@ -223,17 +220,17 @@ static void set_defaults(struct openai_request *r, const struct openai_defaults 
     r->sampling.top_k = d->top_k;
 }
 
-int openai_parse(struct openai_request *out, bool chat, const char *body, size_t bytes,
+int openai_parse(struct openai_request *out, const struct openai_body *body,
                  const struct openai_defaults *defaults, struct api_error *e) {
-    struct openai_request r = {.chat = chat};
+    struct openai_request r = {.chat = body->chat};
     struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
-    int rc = load_body(&r.root, body, bytes, e);
+    int rc = load_body(&r.root, body->text, body->bytes, e);
     if (rc != 0) return rc;
     arena_init(&r.arena, 0);
     set_defaults(&r, defaults);
     rc = openai_fields_read(&reader, r.root);
     if (rc == 0) rc = openai_fields_check(&reader);
-    if (rc == 0) rc = chat ? read_messages(&r, e) : read_prompts(&r, defaults->vocab, e);
+    if (rc == 0) rc = r.chat ? read_messages(&r, e) : read_prompts(&r, defaults->vocab, e);
     if (rc != 0) {
         openai_request_finish(&r);
         return rc;

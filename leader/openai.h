@@ -54,8 +54,13 @@ struct openai_request {
     bool ignore_eos, skip_special_tokens, add_generation_prompt, return_token_ids;
 };
 
+struct openai_body {
+    bool chat; // of /v1/chat/completions
+    const char *text;
+    size_t bytes;
+};
 // 0 or ERR_REQ_INVALID with e filled; out is then untouched.
-int openai_parse(struct openai_request *out, bool chat, const char *body, size_t bytes,
+int openai_parse(struct openai_request *out, const struct openai_body *body,
                  const struct openai_defaults *defaults, struct api_error *e);
 void openai_request_finish(struct openai_request *r);
 

@@ -35,12 +35,12 @@ static void *place(struct openai_reader *r, const struct field *f) {
 }
 
 static int wrong(struct openai_reader *r, const struct field *f, const char *must) {
-    return api_error_set(r->error, 400, f->name, NULL, "'%s' must be %s.", f->name, must);
+    return api_error_set(r->error, 400, f->name, "'%s' must be %s.", f->name, must);
 }
 
 static int out_of_range(struct openai_reader *r, const struct field *f) {
-    return api_error_set(r->error, 400, f->name, NULL, "'%s' must be between %.15g and %.15g.",
-                         f->name, f->min, f->max);
+    return api_error_set(r->error, 400, f->name, "'%s' must be between %.15g and %.15g.", f->name,
+                         f->min, f->max);
 }
 
 // --- plain readers
@@ -132,11 +132,11 @@ static int add_stop(struct openai_reader *r, const struct field *f, const json_t
     if (!json_is_string(value)) return wrong(r, f, "a string or a list of strings");
     size_t bytes = json_string_length(value);
     if (bytes == 0 || bytes > STOP_STRING_BYTES_MAX)
-        return api_error_set(r->error, 400, f->name, NULL,
+        return api_error_set(r->error, 400, f->name,
                              "each string of 'stop' must have 1 to %d bytes.",
                              STOP_STRING_BYTES_MAX);
     if (stop->n == STOP_STRINGS_MAX)
-        return api_error_set(r->error, 400, f->name, NULL, "'stop' may have at most %d strings.",
+        return api_error_set(r->error, 400, f->name, "'stop' may have at most %d strings.",
                              STOP_STRINGS_MAX);
     stop->text[stop->n] = json_string_value(value);
     stop->bytes[stop->n++] = bytes;
@@ -155,8 +155,8 @@ static int read_stop_ids(struct openai_reader *r, const struct field *f, const j
     struct openai_request *q = r->request;
     if (!json_is_array(value)) return wrong(r, f, "a list of token ids");
     if (json_array_size(value) > f->max)
-        return api_error_set(r->error, 400, f->name, NULL, "'%s' may have at most %.0f ids.",
-                             f->name, f->max);
+        return api_error_set(r->error, 400, f->name, "'%s' may have at most %.0f ids.", f->name,
+                             f->max);
     for (size_t i = 0; i < json_array_size(value); i++) {
         const json_t *id = json_array_get(value, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
@@ -174,12 +174,14 @@ static int read_stream_options(struct openai_reader *r, const struct field *f,
     const json_t *usage = json_object_get(value, "include_usage");
     const json_t *each = json_object_get(value, "continuous_usage_stats");
     if (usage != NULL && !json_is_boolean(usage) && !json_is_null(usage))
-        return api_error_set(r->error, 400, "stream_options.include_usage", NULL,
+        return api_error_set(r->error, 400, "stream_options.include_usage",
                              "'stream_options.include_usage' must be a boolean.");
     if (each != NULL && !json_is_false(each) && !json_is_null(each))
-        return api_error_set(r->error, 400, "stream_options.continuous_usage_stats",
-                             "unsupported_parameter",
-                             "'stream_options.continuous_usage_stats' is not supported.");
+        return api_error_code(
+            r->error,
+            api_error_set(r->error, 400, "stream_options.continuous_usage_stats",
+                          "'stream_options.continuous_usage_stats' is not supported."),
+            "unsupported_parameter");
     r->request->include_usage = json_is_true(usage);
     return 0;
 }
@@ -193,8 +195,11 @@ static bool is_named(const json_t *value, const char *const *names) {
 }
 
 static int unsupported(struct openai_reader *r, const struct field *f) {
-    return api_error_set(r->error, 400, f->name, "unsupported_parameter",
-                         "'%s' with this value is not supported by this server.", f->name);
+    return api_error_code(r->error,
+                          api_error_set(r->error, 400, f->name,
+                                        "'%s' with this value is not supported by this server.",
+                                        f->name),
+                          "unsupported_parameter");
 }
 
 static int read_response_format(struct openai_reader *r, const struct field *f,
@@ -320,10 +325,10 @@ int openai_fields_check(struct openai_reader *r) {
     struct openai_request *q = r->request;
     if (r->max_completion_tokens != 0) q->max_tokens = r->max_completion_tokens;
     if (r->has_top_logprobs && !q->sampling.want_logprob)
-        return api_error_set(r->error, 400, "top_logprobs", NULL,
+        return api_error_set(r->error, 400, "top_logprobs",
                              "'top_logprobs' needs 'logprobs' to be true.");
     if (r->has_stream_options && !q->stream)
-        return api_error_set(r->error, 400, "stream_options", NULL,
+        return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");
     return 0;
 }
