@@ -326,13 +326,14 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
         return rc;
     }
     *port = port_of(h->listen_fd);
+    *out = h; // a handler may run before this returns
     h->daemon = start_daemon(h);
     if (h->daemon == NULL) {
+        *out = NULL;
         http_free(h);
         return err_set(e, ERR_FATAL_IO, "libmicrohttpd does not start");
     }
     h->listen_fd = -1; // MHD's
-    *out = h;
     return 0;
 }
 
@@ -360,10 +361,15 @@ static bool all_left(struct http *h) {
 // MHD aborts the process when it is stopped with a suspended connection, so every call is ended
 // first.
 void http_stop(struct http *h) {
-    if (h == NULL) return;
     http_quiesce(h);
     if (!all_left(h)) log_warn("http", "calls in flight did not end; stopping anyway");
     MHD_stop_daemon(h->daemon);
+    h->daemon = NULL;
+}
+
+void http_destroy(struct http *h) {
+    if (h == NULL) return;
+    check(h->daemon == NULL);
     http_free(h);
 }
 

@@ -52,8 +52,10 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
                struct err_text *e);
 // Accepts no more connections; what is in flight goes on, each connection closes after its answer.
 void http_quiesce(struct http *h);
-// Ends every call (their on_gone run), waits for them and destroys the server. NULL is fine.
+// Ends every call (their on_gone run) and waits for them; afterwards no handler runs and calls are
+// only shells.
 void http_stop(struct http *h);
+void http_destroy(struct http *h); // after http_stop and the release of every call; NULL is fine
 void http_count(struct http *h, struct http_counters *out); // any thread
 
 // --- calls; any thread unless said otherwise
@@ -65,6 +67,8 @@ const char *http_call_path(const struct http_call *c); // the whole path, percen
 const char *
 http_call_request_id(const struct http_call *c); // X-Request-Id of the client, or one drawn here
 int64_t http_call_arrived_ns(const struct http_call *c);
+// A header of the request, or NULL. Only inside the handler.
+const char *http_call_header(const struct http_call *c, const char *name);
 // The body, zero-terminated, owned by the call until http_call_drop_body.
 const char *http_call_body(const struct http_call *c, size_t *bytes);
 void http_call_drop_body(struct http_call *c); // only by the thread that works on the call

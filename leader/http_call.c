@@ -78,6 +78,10 @@ int64_t http_call_arrived_ns(const struct http_call *c) {
     return c->arrived_ns;
 }
 
+const char *http_call_header(const struct http_call *c, const char *name) {
+    return MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, name);
+}
+
 const char *http_call_body(const struct http_call *c, size_t *bytes) {
     *bytes = c->body.bytes;
     return c->body.bytes != 0 ? c->body.data : "";

@@ -1,0 +1,31 @@
+// api.h: the paths of the HTTP API: which handler answers what. Owns the server, the render pool
+// and the stream thread.
+//
+// Between http.c and render.c in a request's walk.
+#ifndef MOESAIC_LEADER_API_H
+#define MOESAIC_LEADER_API_H
+
+#include "leader/http.h"
+#include "leader/serving.h"
+
+struct api;
+
+struct api_config {
+    struct serving *serving; // outlives the api
+    const char *host;
+    uint16_t port; // 0 picks one
+    uint32_t connections_max;
+};
+
+int api_start(struct api **out, const struct api_config *config, uint16_t *port,
+              struct err_text *e);
+// No new connections and no new requests; what runs goes on.
+void api_drain(struct api *a);
+// True when no call is in flight.
+bool api_idle(struct api *a);
+// Ends every call; their requests are aborted. The scheduler must still run.
+void api_stop(struct api *a);
+// After the scheduler ended: waits for the last events and frees everything. NULL is fine.
+void api_destroy(struct api *a);
+
+#endif

@@ -1,0 +1,19 @@
+// engine.h: what the API needs of the scheduler, as a function table, so that tests put a toy
+// behind it.
+#ifndef MOESAIC_LEADER_ENGINE_H
+#define MOESAIC_LEADER_ENGINE_H
+
+#include "leader/leader.h"
+#include "leader/request.h"
+
+// Any thread; each as leader.h's function of the same name says.
+struct engine {
+    void *self;
+    int (*submit)(void *self, struct request *r);
+    void (*abort)(void *self, uint64_t request_id);
+    bool (*ready)(void *self);
+    bool (*alive)(void *self); // its thread runs
+    int (*view)(void *self, struct leader_view *out);
+};
+
+#endif

@@ -1,0 +1,360 @@
+// render.c: see render.h.
+#include "leader/render.h"
+
+#include <jansson.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+
+#define THREADS_MAX 16
+// What an API without a word about it means by "some": OpenAI's default for completions.
+#define COMPLETION_TOKENS_DEFAULT 16
+
+struct job {
+    struct queue_link link; // first member
+    struct http_call *call; // held
+    bool chat;
+};
+
+struct render {
+    struct serving *serving;
+    struct stream *stream;
+    struct queue jobs;
+    pthread_t threads[THREADS_MAX];
+    uint32_t n_threads;
+};
+
+static void reply_error(struct http_call *call, const struct api_error *e) {
+    struct http_reply reply = {.status = e->status,
+                               .content_type = "application/json",
+                               .retry_after_s = e->status == 429 || e->status == 503 ? 1 : 0};
+    buf_init(&reply.body, 0);
+    answer_error(&reply.body, e);
+    http_call_reply(call, &reply);
+}
+
+// --- prompts to ids
+
+static int too_long(const struct serving *s, bool chat, struct api_error *e) {
+    int rc = api_error_set(e, 400, chat ? "messages" : "prompt",
+                           "This model's maximum context length is %u tokens; the prompt fills it "
+                           "and leaves no room for an answer.",
+                           s->max_model_len);
+    return api_error_code(e, rc, "context_length_exceeded");
+}
+
+static int encode_failed(const struct serving *s, const struct openai_request *r, int code,
+                         const char *text, struct api_error *e) {
+    if (code == ERR_REQ_TOO_LARGE) return too_long(s, r->chat, e);
+    return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->chat ? "messages" : "prompt",
+                         "%s", text);
+}
+
+static int encode_chat(const struct serving *s, const struct openai_request *r, struct id_list *out,
+                       struct api_error *e) {
+    struct err_text text = {"memory is out"};
+    struct chat_output prompt = {0};
+    if (s->chat_template == NULL)
+        return api_error_set(e, 400, "messages",
+                             "this model has no chat template; use /v1/completions.");
+    json_t *variables = json_pack("{s:O, s:b, s:s, s:s}", "messages", r->messages,
+                                  "add_generation_prompt", (int)r->add_generation_prompt,
+                                  "bos_token", s->bos_token, "eos_token", s->eos_token);
+    if (variables == NULL) return api_error_set(e, 500, NULL, "memory is out.");
+    int rc = chat_template_render(s->chat_template, variables, &prompt, &text);
+    json_decref(variables);
+    if (rc == 0) {
+        rc = tokenizer_encode_spans(s->tokenizer, &prompt, s->max_model_len, out, &text);
+        chat_output_finish(&prompt);
+    }
+    return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
+}
+
+// A completion's prompt is the client's as a whole, so its special tokens count.
+static int encode_text(const struct serving *s, const struct openai_request *r,
+                       const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
+    struct err_text text = {"memory is out"};
+    int rc =
+        tokenizer_encode(s->tokenizer, p->text, p->text_bytes, true, s->max_model_len, out, &text);
+    return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
+}
+
+static int encode_ids(const struct serving *s, const struct openai_prompt *p, struct id_list *out,
+                      struct api_error *e) {
+    if (p->n_ids >= s->max_model_len) return too_long(s, false, e);
+    uint32_t *ids = mem_array(p->n_ids, sizeof *ids);
+    if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
+    memcpy(ids, p->ids, p->n_ids * sizeof *ids);
+    *out = (struct id_list){.ids = ids, .n = p->n_ids, .capacity = p->n_ids};
+    return 0;
+}
+
+static int encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
+                  struct id_list *out, struct api_error *e) {
+    const struct openai_prompt *p = r->chat ? NULL : &r->prompts[prompt];
+    int rc = r->chat           ? encode_chat(s, r, out, e)
+             : p->text != NULL ? encode_text(s, r, p, out, e)
+                               : encode_ids(s, p, out, e);
+    if (rc != 0) return rc;
+    if (out->n == 0)
+        return api_error_set(e, 400, r->chat ? "messages" : "prompt", "the prompt is empty.");
+    return out->n >= s->max_model_len ? too_long(s, r->chat, e) : 0;
+}
+
+// --- ids to requests
+
+static int choose_max_tokens(const struct serving *s, const struct openai_request *r,
+                             uint32_t n_prompt, uint32_t *out, struct api_error *e) {
+    uint32_t room = s->max_model_len - n_prompt;
+    if (r->max_tokens > room) {
+        int rc = api_error_set(e, 400, "max_tokens",
+                               "This model's maximum context length is %u tokens; the prompt has "
+                               "%u and %u were asked for.",
+                               s->max_model_len, n_prompt, r->max_tokens);
+        return api_error_code(e, rc, "context_length_exceeded");
+    }
+    uint32_t otherwise = s->defaults.max_tokens != 0 ? s->defaults.max_tokens
+                         : r->chat                   ? room
+                                                     : COMPLETION_TOKENS_DEFAULT;
+    *out = r->max_tokens != 0 ? r->max_tokens : otherwise < room ? otherwise : room;
+    return 0;
+}
+
+static int choose_stop_ids(const struct serving *s, const struct openai_request *r,
+                           struct request *q, struct api_error *e) {
+    uint32_t n_model = r->ignore_eos ? 0 : s->spec->n_stop_ids;
+    if (n_model + r->n_stop_ids > STOP_IDS_MAX)
+        return api_error_set(e, 400, "stop_token_ids",
+                             "'stop_token_ids' may have at most %u ids with this model.",
+                             STOP_IDS_MAX - n_model);
+    memcpy(q->stop_ids, s->spec->stop_ids, n_model * sizeof *q->stop_ids);
+    memcpy(q->stop_ids + n_model, r->stop_ids, r->n_stop_ids * sizeof *q->stop_ids);
+    q->n_stop_ids = n_model + r->n_stop_ids;
+    return 0;
+}
+
+static int make_request(struct choice *c, const struct id_list *ids, struct request **out,
+                        struct api_error *e) {
+    const struct generation *g = c->generation;
+    struct request *q = request_create((uint32_t)ids->n);
+    if (q == NULL) return api_error_set(e, 500, NULL, "memory is out.");
+    memcpy(q->prompt, ids->ids, ids->n * sizeof *ids->ids);
+    q->id = c->request_id;
+    q->sampling = g->request.sampling;
+    q->sampling.seed = (uint64_t)g->request.seed;
+    q->sampling.prompt_index = c->prompt_index;
+    q->sampling.choice_index = c->index % g->request.n;
+    q->emit = stream_emit;
+    q->sink_context = c;
+    c->n_prompt = q->n_prompt;
+    int rc = choose_max_tokens(g->serving, &g->request, q->n_prompt, &q->max_tokens, e);
+    if (rc == 0) rc = choose_stop_ids(g->serving, &g->request, q, e);
+    if (rc != 0) {
+        request_destroy(q);
+        return rc;
+    }
+    *out = q;
+    return 0;
+}
+
+static int make_prompt_requests(struct generation *g, uint32_t prompt, struct request **list,
+                                struct api_error *e) {
+    struct id_list ids = {0};
+    uint32_t n = g->request.n;
+    int rc = encode(g->serving, &g->request, prompt, &ids, e);
+    for (uint32_t k = 0; k < n && rc == 0; k++)
+        rc = make_request(&g->choices[prompt * n + k], &ids, &list[prompt * n + k], e);
+    id_list_finish(&ids);
+    return rc;
+}
+
+static void destroy_requests(struct request **list, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        request_destroy(list[i]);
+    mem_free(list);
+}
+
+static int make_requests(struct generation *g, struct request ***out, struct api_error *e) {
+    struct request **list = mem_array(g->n_choices, sizeof *list);
+    if (list == NULL) return api_error_set(e, 500, NULL, "memory is out.");
+    int rc = 0;
+    for (uint32_t p = 0; p < g->request.n_prompts && rc == 0; p++)
+        rc = make_prompt_requests(g, p, list, e);
+    if (rc != 0) {
+        destroy_requests(list, g->n_choices);
+        return rc;
+    }
+    *out = list;
+    return 0;
+}
+
+// --- requests to the scheduler
+
+// A request that the scheduler did not take ends like one that it ended, so that one place knows
+// how calls end.
+static void submit_failed(struct choice *c, int code) {
+    struct token_event ev = {
+        .sink_context = c, .request_id = c->request_id, .finish = FINISH_ERROR, .error = code};
+    snprintf(ev.message, sizeof ev.message, "%s",
+             code == ERR_REQ_QUEUE_FULL ? "too many requests are waiting; try again later"
+                                        : "no group of workers is ready; try again later");
+    counter_add(&c->generation->serving->meter
+                     .rejected[code == ERR_REQ_QUEUE_FULL ? REJECT_QUEUE_FULL : REJECT_UNAVAILABLE],
+                1);
+    stream_emit(&ev);
+}
+
+static void client_left(void *context) {
+    generation_abort(context);
+}
+
+// From the first submit on the generation belongs to the stream thread, which frees it after the
+// last choice's last event: nothing of it is touched behind the last submit.
+static void submit_all(struct generation *g, struct request **list) {
+    const struct engine *engine = g->serving->engine;
+    struct http_call *call = g->call;
+    uint32_t n = g->n_choices;
+    struct choice *choices = g->choices;
+    uint64_t first = choices[0].request_id;
+    for (uint32_t i = 0; i < n; i++) {
+        struct choice *c = &choices[i];
+        int rc = engine->submit(engine->self, list[i]);
+        if (rc != 0) submit_failed(c, rc);
+    }
+    mem_free(list);
+    // An abort that came before its request was submitted was lost.
+    for (uint32_t i = 0; i < n && http_call_gone(call); i++)
+        engine->abort(engine->self, first + i);
+    http_call_release(call);
+}
+
+static void submit(struct generation *g, struct request **list) {
+    struct meter *m = &g->serving->meter;
+    histogram_observe(&m->n_choices, g->request.n);
+    for (uint32_t i = 0; i < g->n_choices; i++)
+        histogram_observe(&m->max_tokens, list[i]->max_tokens);
+    http_call_hold(g->call);
+    if (!http_call_on_gone(g->call, client_left, g)) {
+        log_debug("render", "request %s left before it was queued", http_call_request_id(g->call));
+        http_call_release(g->call);
+        admit_release(&g->serving->admit, g->n_choices);
+        destroy_requests(list, g->n_choices);
+        generation_destroy(g);
+        return;
+    }
+    submit_all(g, list);
+}
+
+// --- the pool
+
+static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
+    if (r->model != NULL && strcmp(r->model, s->model_name) != 0) {
+        int rc = api_error_set(e, 404, "model", "The model '%.200s' does not exist.", r->model);
+        return api_error_code(e, rc, "model_not_found");
+    }
+    if (s->engine->ready(s->engine->self) && !s->draining) return 0;
+    counter_add(&s->meter.rejected[REJECT_UNAVAILABLE], 1);
+    return api_error_set(e, 503, NULL, "%s",
+                         s->draining ? "the server is shutting down"
+                                     : "no group of workers is ready; try again later");
+}
+
+static int reserve(struct serving *s, const struct openai_request *r, struct api_error *e) {
+    if (admit_reserve(&s->admit, r->n_prompts * r->n)) return 0;
+    counter_add(&s->meter.rejected[REJECT_QUEUE_FULL], 1);
+    int rc = api_error_set(e, 429, NULL,
+                           "%u more would exceed %u waiting and running requests; try again later.",
+                           r->n_prompts * r->n, s->admit.max);
+    return api_error_code(e, rc, "rate_limit_exceeded");
+}
+
+// The reserved places go with the generation; on failure they are given back here.
+static int start(struct render *r, struct http_call *call, struct openai_request *request,
+                 struct api_error *e) {
+    struct serving *s = r->serving;
+    uint32_t n = request->n_prompts * request->n;
+    struct request **list = NULL;
+    struct generation *g = generation_create(s, call, request);
+    int rc = g == NULL ? api_error_set(e, 500, NULL, "memory is out.") : 0;
+    if (rc == 0) g->stream = r->stream;
+    if (rc == 0) rc = make_requests(g, &list, e);
+    if (rc != 0) {
+        generation_destroy(g);
+        admit_release(&s->admit, n);
+        return rc;
+    }
+    submit(g, list);
+    return 0;
+}
+
+static void work(struct render *r, const struct job *job) {
+    struct serving *s = r->serving;
+    struct api_error e;
+    struct openai_request request;
+    struct openai_body body = {.chat = job->chat};
+    body.text = http_call_body(job->call, &body.bytes);
+    int rc = openai_parse(&request, &body, &s->defaults, &e);
+    http_call_drop_body(job->call);
+    if (rc == 0) {
+        rc = check_call(s, &request, &e);
+        if (rc == 0) rc = reserve(s, &request, &e);
+        if (rc != 0) openai_request_finish(&request);
+    }
+    if (rc == 0) rc = start(r, job->call, &request, &e);
+    if (rc == 0) return;
+    if (e.status < 429) counter_add(&s->meter.rejected[REJECT_INVALID], 1);
+    reply_error(job->call, &e);
+}
+
+static void *render_thread(void *context) {
+    struct render *r = context;
+    struct queue_link *link;
+    while ((link = queue_take(&r->jobs)) != NULL) {
+        struct job *job = (struct job *)link;
+        work(r, job);
+        http_call_release(job->call);
+        mem_free(job);
+    }
+    return NULL;
+}
+
+int render_create(struct render **out, struct serving *s, struct stream *stream, uint32_t n_threads,
+                  struct err_text *e) {
+    struct render *r = mem_zalloc(sizeof *r);
+    if (r == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the render pool");
+    r->serving = s;
+    r->stream = stream;
+    queue_init(&r->jobs);
+    check(n_threads <= THREADS_MAX);
+    while (r->n_threads < n_threads &&
+           pthread_create(&r->threads[r->n_threads], NULL, render_thread, r) == 0)
+        r->n_threads++;
+    if (r->n_threads < n_threads) {
+        render_destroy(r);
+        return err_set(e, ERR_FATAL_NOMEM, "cannot start the render threads");
+    }
+    *out = r;
+    return 0;
+}
+
+void render_destroy(struct render *r) {
+    if (r == NULL) return;
+    queue_close(&r->jobs);
+    for (uint32_t i = 0; i < r->n_threads; i++)
+        pthread_join(r->threads[i], NULL);
+    queue_finish(&r->jobs);
+    mem_free(r);
+}
+
+bool render_take(struct render *r, struct http_call *call, bool chat) {
+    struct job *job = mem_zalloc(sizeof *job);
+    if (job == NULL) return false;
+    http_call_hold(call);
+    job->call = call;
+    job->chat = chat;
+    queue_push(&r->jobs, &job->link);
+    return true;
+}

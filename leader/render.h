@@ -1,0 +1,23 @@
+// render.h: from a call's body to requests at the scheduler: a pool of threads that parse, reserve
+// a place, render the template, tokenise and submit, so that a long prompt delays neither HTTP nor
+// a step.
+//
+// Behind api.c in a request's walk; sched.c is next.
+#ifndef MOESAIC_LEADER_RENDER_H
+#define MOESAIC_LEADER_RENDER_H
+
+#include "leader/http.h"
+#include "leader/serving.h"
+#include "leader/stream.h"
+
+struct render;
+
+int render_create(struct render **out, struct serving *s, struct stream *stream, uint32_t n_threads,
+                  struct err_text *e);
+// Finishes what it has been given.
+void render_destroy(struct render *r);
+
+// MHD thread: takes a call whose body is complete. False when memory is out.
+bool render_take(struct render *r, struct http_call *call, bool chat);
+
+#endif

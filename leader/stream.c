@@ -1,0 +1,201 @@
+// stream.c: see stream.h.
+#include "leader/stream.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+
+// Tokens of one choice that may wait for the stream thread. It is far behind then: something is
+// broken.
+#define INBOX_MAX 4096
+
+struct stream {
+    struct serving *serving;
+    struct queue ready;   // choices with something in their inbox
+    pthread_mutex_t lock; // of all inboxes
+    pthread_t thread;
+    char *piece; // [piece_bytes]
+    size_t piece_bytes;
+};
+
+// --- scheduler thread
+
+static bool inbox_grow(struct inbox *b) {
+    if (b->n < b->capacity) return true;
+    uint32_t capacity = b->capacity == 0 ? 4 : b->capacity * 2;
+    if (capacity > INBOX_MAX) return false;
+    struct stamped_event *events = mem_resize(b->events, capacity * sizeof *events);
+    if (events == NULL) return false;
+    b->events = events;
+    b->capacity = capacity;
+    return true;
+}
+
+// False: the token is lost.
+static bool inbox_add(struct inbox *b, const struct token_event *ev, int64_t now_ns) {
+    if (ev->finish != FINISH_NONE) {
+        check(!b->has_last);
+        b->has_last = true;
+        b->last = (struct stamped_event){.ev = *ev, .at_ns = now_ns};
+        return true;
+    }
+    if (!inbox_grow(b)) return false;
+    b->events[b->n++] = (struct stamped_event){.ev = *ev, .at_ns = now_ns};
+    return true;
+}
+
+void stream_emit(const struct token_event *ev) {
+    struct choice *c = ev->sink_context;
+    struct stream *s = c->generation->stream;
+    const struct engine *engine = s->serving->engine;
+    int64_t now_ns = env_now_ns(s->serving->env);
+    pthread_mutex_lock(&s->lock);
+    bool lose = !inbox_add(&c->inbox, ev, now_ns) && !c->lost;
+    c->lost |= lose;
+    bool first = !c->queued;
+    c->queued = true;
+    pthread_mutex_unlock(&s->lock);
+    // Until it is pushed the stream thread does not know of it; afterwards it may be gone.
+    if (first) queue_push(&s->ready, &c->link);
+    if (lose) engine->abort(engine->self, ev->request_id);
+}
+
+// --- stream thread: one token
+
+static uint64_t count_chars(const char *text, size_t bytes) {
+    uint64_t n = 0;
+    for (size_t i = 0; i < bytes; i++)
+        n += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return n;
+}
+
+static void note_id(struct choice *c, uint32_t id) {
+    c->n_generated++;
+    if (c->generation->request.return_token_ids) buf_add(&c->ids, &id, sizeof id);
+}
+
+static void finish_text(struct stream *s, struct choice *c, enum finish finish) {
+    size_t bytes = detok_finish(&c->detok, s->piece, s->piece_bytes);
+    bool stopped = stop_push(&c->stop, s->piece, bytes, &c->text);
+    if (!stopped) stop_flush(&c->stop, &c->text);
+    c->finish = stopped ? FINISH_STOP : finish;
+}
+
+static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {
+    const struct openai_request *r = &c->generation->request;
+    size_t bytes = detok_push(&c->detok, s->serving->tokenizer, e->ev.token, r->skip_special_tokens,
+                              s->piece, s->piece_bytes);
+    note_id(c, e->ev.token);
+    c->digest = e->ev.digest;
+    if (r->sampling.want_logprob)
+        answer_logprobs_add(&c->logprobs, s->serving->tokenizer, &e->ev, r->sampling.n_logprobs,
+                            count_chars(s->piece, bytes));
+    meter_token(&s->serving->meter, c->times.arrived_ns, c->times.last_ns, e->at_ns);
+    if (c->times.first_ns == 0) c->times.first_ns = e->at_ns;
+    c->times.last_ns = e->at_ns;
+    if (!stop_push(&c->stop, s->piece, bytes, &c->text)) return;
+    const struct engine *engine = s->serving->engine;
+    c->finish = FINISH_STOP;
+    engine->abort(engine->self, c->request_id);
+}
+
+static void take_event(struct stream *s, struct choice *c, const struct stamped_event *e) {
+    if (e->ev.is_start && c->times.started_ns == 0) c->times.started_ns = e->at_ns;
+    if (e->ev.has_token && c->finish == FINISH_NONE) take_token(s, c, e);
+}
+
+// --- stream thread: the end of a choice
+
+static void fail_choice(struct choice *c, const struct token_event *ev) {
+    struct api_error error;
+    int code = ev->finish == FINISH_ERROR ? ev->error : ERR_REQ_ABORTED;
+    const char *text = ev->message[0] != '\0' ? ev->message : "the request was ended";
+    if (c->lost) text = "tokens were lost: memory is out";
+    api_error_set(&error, api_error_status(code), NULL, "%s", text);
+    if (code < 0 && code != ERR_REQ_ABORTED) api_error_code(&error, 0, err_name(code));
+    generation_fail(c->generation, &error);
+}
+
+static void take_last(struct stream *s, struct choice *c, const struct stamped_event *e) {
+    struct serving *v = s->serving;
+    enum finish finish = e->ev.finish;
+    bool ended_well = (finish == FINISH_STOP || finish == FINISH_LENGTH) && !c->lost;
+    take_event(s, c, e);
+    if (c->finish == FINISH_NONE && ended_well) {
+        if (finish == FINISH_STOP && !e->ev.has_token) note_id(c, e->ev.stop_id);
+        c->digest = e->ev.digest;
+        finish_text(s, c, finish);
+    } else if (c->finish == FINISH_NONE) {
+        fail_choice(c, &e->ev);
+    }
+    c->closed = true;
+    c->times.finished_ns = e->at_ns;
+    meter_choice(&v->meter, c->finish != FINISH_NONE ? c->finish : finish, &c->times, c->n_prompt,
+                 c->n_generated);
+    admit_release(&v->admit, 1);
+}
+
+// --- stream thread: the loop
+
+static void swap_inbox(struct stream *s, struct choice *c) {
+    struct inbox empty = {.events = c->taken.events, .capacity = c->taken.capacity};
+    pthread_mutex_lock(&s->lock);
+    c->taken = c->inbox;
+    c->inbox = empty;
+    c->queued = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void serve(struct stream *s, struct choice *c) {
+    struct generation *g = c->generation;
+    swap_inbox(s, c);
+    if (!g->over && http_call_gone(g->call)) {
+        g->over = true;
+        generation_abort(g);
+    }
+    for (uint32_t i = 0; i < c->taken.n; i++)
+        take_event(s, c, &c->taken.events[i]);
+    if (c->taken.has_last) take_last(s, c, &c->taken.last);
+    generation_show(g, c);
+    if (c->taken.has_last && --g->n_open == 0) generation_destroy(g);
+}
+
+static void *stream_thread(void *context) {
+    struct stream *s = context;
+    struct queue_link *link;
+    while ((link = queue_take(&s->ready)) != NULL)
+        serve(s, (struct choice *)link);
+    return NULL;
+}
+
+int stream_create(struct stream **out, struct serving *serving, struct err_text *e) {
+    struct stream *s = mem_zalloc(sizeof *s);
+    if (s == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the stream thread");
+    s->serving = serving;
+    s->piece_bytes = detok_bytes_max(serving->tokenizer);
+    s->piece = mem_alloc(s->piece_bytes);
+    queue_init(&s->ready);
+    pthread_mutex_init(&s->lock, NULL);
+    if (s->piece == NULL || pthread_create(&s->thread, NULL, stream_thread, s) != 0) {
+        queue_finish(&s->ready);
+        mem_free(s->piece);
+        mem_free(s);
+        return err_set(e, ERR_FATAL_NOMEM, "cannot start the stream thread");
+    }
+    *out = s;
+    return 0;
+}
+
+void stream_destroy(struct stream *s) {
+    if (s == NULL) return;
+    queue_close(&s->ready);
+    pthread_join(s->thread, NULL);
+    queue_finish(&s->ready);
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s->piece);
+    mem_free(s);
+}
