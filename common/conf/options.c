@@ -161,7 +161,7 @@ static int parse_flags(struct parse *p, const char *const *argv, struct err_text
         if (strncmp(*argv, "--", 2) != 0)
             return err_set(e, ERR_FATAL_CONFIG, "\"%.200s\" is not a flag; %s --help lists all",
                            *argv, p->table->program);
-        int used, err = parse_flag(p, argv, &used, e);
+        int used = 0, err = parse_flag(p, argv, &used, e);
         if (err != 0) return err;
         argv += used < 2 || argv[1] != NULL ? used : 1;
     }

@@ -82,7 +82,8 @@ static int read_open(int fd, char **out, size_t *bytes, size_t bytes_max, struct
     return 0;
 }
 
-int file_read(char **out, size_t *bytes, const char *path, size_t bytes_max, struct err_text *e) {
+int json_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max,
+                   struct err_text *e) {
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not hang the process
     if (fd < 0 && errno == ENOENT) return ERR_REQ_NOT_FOUND;
     if (fd < 0) return err_set(e, ERR_FATAL_IO, "%s: %s", path, strerror(errno));

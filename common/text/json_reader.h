@@ -18,7 +18,8 @@ int json_read(json_t **out, const char *text, size_t bytes, const struct json_bo
 
 // Reads a whole file of at most bytes_max into *out (mem_alloc'd). ERR_REQ_NOT_FOUND, without a
 // text, when there is none.
-int file_read(char **out, size_t *bytes, const char *path, size_t bytes_max, struct err_text *e);
+int json_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max,
+                   struct err_text *e);
 
 // Refuses a key of object that is not in the NULL-terminated list known. where is its place in the
 // file ("model").

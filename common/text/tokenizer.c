@@ -18,7 +18,7 @@ static int check_config(const char *folder, struct err_text *e) {
     char path[PATH_BYTES_MAX], *text = NULL;
     size_t bytes = 0;
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
-    int rc = file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
+    int rc = json_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
     if (rc == ERR_REQ_NOT_FOUND) return 0;
     json_t *root = NULL;
     if (rc == 0) rc = json_read(&root, text, bytes, &bounds, "tokenizer_config.json", e);
@@ -39,7 +39,7 @@ int tokenizer_load(struct tokenizer **out, const char *folder, struct err_text *
     if (n < 0 || (size_t)n + 16 >= sizeof path)
         return err_set(e, ERR_FATAL_CONFIG, "the model's path is too long");
     int rc = check_config(folder, e);
-    if (rc == 0) rc = file_read(&text, &bytes, path, TOKENIZER_BYTES_MAX, e);
+    if (rc == 0) rc = json_file_read(&text, &bytes, path, TOKENIZER_BYTES_MAX, e);
     if (rc == ERR_REQ_NOT_FOUND)
         return err_set(e, ERR_FATAL_MODEL, "%s: there is no such file", path);
     if (rc == 0) rc = tokenizer_parse(out, text, bytes, e);
