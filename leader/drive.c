@@ -162,10 +162,14 @@ int drive_result(struct drive *d, const struct fabric_msg *message, struct err_t
     struct flight *f = owed_by(d, rank);
     if (f == NULL)
         return err_set(e, ERR_PEER_PROTOCOL, "rank %u sent a result that nobody asked for", rank);
-    struct wire_expect expect = {
-        .epoch = d->epoch, .step = f->plan.number, .rank = rank, .plan = &f->plan.ranks[rank]};
+    struct wire_answer answer = {.data = message->data,
+                                 .bytes = message->bytes,
+                                 .epoch = d->epoch,
+                                 .step = f->plan.number,
+                                 .rank = rank,
+                                 .plan = &f->plan.ranks[rank]};
     struct wire_result result;
-    int err = wire_decode(d->wire, message->data, message->bytes, &expect, &result, e);
+    int err = wire_decode(d->wire, &answer, &result, e);
     if (err != 0) return err;
     for (int i = 0; i < 16; i++)
         d->counts.phase_ns[i] += result.phase_ns[i];

@@ -312,16 +312,18 @@ static void check_member(struct members *m, struct member *k, int64_t now_ns, bo
     }
 }
 
-static void forgive_own_pause(struct members *m, int64_t now_ns) {
-    if (m->deadline_ns == NO_DEADLINE || now_ns - m->deadline_ns < LATE_TICK_NS) return;
-    int64_t pause_ns = now_ns - m->deadline_ns;
-    log_warn("members", "the leader itself stood still for %" PRId64 " ms", pause_ns / NS_PER_MS);
-    for (uint32_t i = 0; i < m->n_ranks; i++)
-        m->ranks[i].heard_ns += pause_ns;
-}
-
 static int64_t earlier(int64_t a, int64_t b) {
     return a < b ? a : b;
+}
+
+static void forgive_own_pause(struct members *m, int64_t now_ns) {
+    if (m->deadline_ns == NO_DEADLINE || now_ns - m->deadline_ns < LATE_TICK_NS) return;
+    int64_t pause_ns = now_ns - m->tick_ns;
+    log_warn("members", "the leader itself stood still for %" PRId64 " ms", pause_ns / NS_PER_MS);
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        struct member *k = &m->ranks[i];
+        k->heard_ns = earlier(k->heard_ns + pause_ns, now_ns);
+    }
 }
 
 static int64_t next_deadline(const struct members *m, int64_t now_ns) {
@@ -351,6 +353,7 @@ void members_tick(struct members *m, bool step_in_flight) {
     }
     form_timeout(m, now_ns);
     form_begin_if_possible(m, now_ns);
+    m->tick_ns = now_ns;
     m->deadline_ns = next_deadline(m, now_ns);
 }
 

@@ -57,7 +57,8 @@ struct members {
     enum stage stage;
     uint64_t epoch, nonce;
     int64_t stage_deadline_ns, form_after_ns;
-    int64_t deadline_ns; // what members_deadline said last
+    int64_t tick_ns;     // of the last tick
+    int64_t deadline_ns; // what members_deadline said then
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // the leader's own, of this epoch
     bool shared_pinned;   // a group ran with shared_digest

@@ -73,16 +73,11 @@ static void plan_decode(struct sched *s, struct step_plan *step, struct seq *q) 
     step->n_decode_tokens++;
 }
 
-// Each visited sequence goes to the end of the list: when all fit the order stays, and when the
-// budget is too small for all they take turns.
+// They always fit: a sequence starts to decode only when a row of the budget was left for it beside
+// the decodes there were.
 static void plan_decodes(struct sched *s, struct step_plan *step, struct sched_rank *k) {
-    uint32_t n = k->decodes.count;
-    for (uint32_t i = 0; i < n && k->budget > 0; i++) {
-        struct list_node *node = list_first(&k->decodes);
-        list_remove(&k->decodes, node);
-        list_push(&k->decodes, node);
-        plan_decode(s, step, seq_of(node));
-    }
+    for (struct list_node *n = list_first(&k->decodes); n != NULL; n = list_next(&k->decodes, n))
+        plan_decode(s, step, seq_of(n));
 }
 
 static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {

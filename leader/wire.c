@@ -3,7 +3,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 #include "common/base/check.h"
 #include "common/net/pb_arena.h"
@@ -118,7 +117,7 @@ int wire_encode(struct wire *w, uint64_t epoch, uint64_t step, const struct rank
 
 // --- results
 
-static int check_head(const Moesaic__Step__V1__StepResult *pb, const struct wire_expect *x,
+static int check_head(const Moesaic__Step__V1__StepResult *pb, const struct wire_answer *x,
                       struct err_text *e) {
     if (pb->epoch != x->epoch)
         return err_set(e, ERR_PEER_PROTOCOL,
@@ -179,12 +178,12 @@ static int take_row(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb
     return 0;
 }
 
-int wire_decode(struct wire *w, const uint8_t *data, size_t bytes, const struct wire_expect *x,
-                struct wire_result *out, struct err_text *e) {
+int wire_decode(struct wire *w, const struct wire_answer *x, struct wire_result *out,
+                struct err_text *e) {
     arena_reset(&w->arena);
     ProtobufCAllocator allocator = pb_arena_allocator(&w->arena);
     Moesaic__Step__V1__StepResult *pb =
-        moesaic__step__v1__step_result__unpack(&allocator, bytes, data);
+        moesaic__step__v1__step_result__unpack(&allocator, x->bytes, x->data);
     if (pb == NULL) return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u is malformed", x->rank);
     int err = check_head(pb, x, e);
     if (err != 0) return err;
@@ -199,6 +198,7 @@ int wire_decode(struct wire *w, const uint8_t *data, size_t bytes, const struct 
         n++;
     }
     *out = (struct wire_result){.results = w->results};
-    memcpy(out->phase_ns, pb->phase_ns, pb->n_phase_ns * sizeof out->phase_ns[0]);
+    for (size_t i = 0; i < pb->n_phase_ns; i++)
+        out->phase_ns[i] = pb->phase_ns[i];
     return 0;
 }

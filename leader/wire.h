@@ -23,7 +23,10 @@ void wire_destroy(struct wire *w);
 int wire_encode(struct wire *w, uint64_t epoch, uint64_t step, const struct rank_plan *plan,
                 struct wire_buffer *buffer);
 
-struct wire_expect {
+// What a rank sent, and what it was asked for.
+struct wire_answer {
+    const uint8_t *data;
+    size_t bytes;
     uint64_t epoch, step;
     uint32_t rank;
     const struct rank_plan *plan;
@@ -36,7 +39,7 @@ struct wire_result {
 
 // Checks every field against what was asked for. ERR_PEER_PROTOCOL names the one that is wrong;
 // ERR_PEER_LOST: the rank says that it could not run the step.
-int wire_decode(struct wire *w, const uint8_t *data, size_t bytes, const struct wire_expect *expect,
-                struct wire_result *out, struct err_text *e);
+int wire_decode(struct wire *w, const struct wire_answer *x, struct wire_result *out,
+                struct err_text *e);
 
 #endif
