@@ -12,7 +12,7 @@ static int load_object(json_t **out, const char *folder, const char *name, struc
     json_error_t error;
     *out = NULL;
     if (!file_exists(folder, name)) return 0;
-    int rc = file_read(&file, folder, name, TOKENIZER_BYTES_MAX, e);
+    int rc = file_read_whole(&file, folder, name, TOKENIZER_BYTES_MAX, e);
     if (rc != 0) return rc;
     json_t *root = json_loadb(file.data, file.bytes, JSON_REJECT_DUPLICATES, &error);
     mem_free(file.data);

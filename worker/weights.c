@@ -75,7 +75,7 @@ int weights_load(struct weights **out, const struct weights_config *config, stru
 static int hash_file(uint64_t *hash, const char *folder, const char *name, size_t bytes_max,
                      struct err_text *e) {
     struct file_bytes file;
-    int rc = file_read(&file, folder, name, bytes_max, e);
+    int rc = file_read_whole(&file, folder, name, bytes_max, e);
     if (rc != 0) return rc;
     *hash = XXH3_64bits_withSeed(file.data, file.bytes, *hash + file.bytes);
     mem_free(file.data);

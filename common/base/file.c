@@ -56,8 +56,8 @@ int file_read_at(const struct file *f, uint64_t offset, void *buf, size_t n, str
     return 0;
 }
 
-int file_read(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
-              struct err_text *e) {
+int file_read_whole(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
+                    struct err_text *e) {
     struct file f;
     int rc = file_open(&f, folder, name, e);
     if (rc != 0) return rc;

@@ -33,7 +33,7 @@ struct file_bytes {
 
 // Reads a whole file of at most bytes_max; a larger one is ERR_FATAL_MODEL. The caller frees
 // out->data.
-int file_read(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
-              struct err_text *e);
+int file_read_whole(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
+                    struct err_text *e);
 
 #endif

@@ -185,7 +185,7 @@ static int check_map(const struct safetensors *s, const json_t *map, struct err_
 static int open_indexed(struct safetensors *s, const char *folder, struct err_text *e) {
     struct file_bytes text = {0};
     json_t *root = NULL;
-    int rc = file_read(&text, folder, INDEX_FILE, SAFETENSORS_HEADER_BYTES_MAX, e);
+    int rc = file_read_whole(&text, folder, INDEX_FILE, SAFETENSORS_HEADER_BYTES_MAX, e);
     if (rc != 0) return rc;
     s->layout_hash = hash_more(s->layout_hash, text.data, text.bytes);
     rc = config_parse(&root, text.data, text.bytes, INDEX_FILE, e);

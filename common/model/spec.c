@@ -184,9 +184,9 @@ static int dtype_of_embedding(struct model_spec *spec, const char *folder, struc
 int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
     struct file_bytes config = {0}, generation = {0};
     struct model_spec spec;
-    int rc = file_read(&config, folder, "config.json", CONFIG_BYTES_MAX, e);
+    int rc = file_read_whole(&config, folder, "config.json", CONFIG_BYTES_MAX, e);
     if (rc == 0 && file_exists(folder, "generation_config.json"))
-        rc = file_read(&generation, folder, "generation_config.json", CONFIG_BYTES_MAX, e);
+        rc = file_read_whole(&generation, folder, "generation_config.json", CONFIG_BYTES_MAX, e);
     const struct spec_source source = {config.data, generation.data, config.bytes,
                                        generation.bytes};
     if (rc == 0) rc = parse(&spec, &source, e);
