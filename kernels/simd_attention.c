@@ -1,8 +1,9 @@
 // simd_attention.c: attention of a tile of queries over one partition of keys at a time.
 //
-// Scores have keys in lanes, outputs have dimensions in lanes. Blocks that all queries of a tile
-// see whole are loaded once for the tile; the others (the ends of ranges) are taken query by query,
-// and keys outside of a query's range are not loaded for it.
+// A partition's keys and values stay in the second cache level while the tile's queries pass over
+// them, a register tile at a time. Scores have keys in lanes, outputs have dimensions in lanes.
+// Blocks that all queries of a tile see whole are loaded once for the tile; the others (the ends of
+// ranges) are taken query by query, and keys outside of a query's range are not loaded for it.
 #include <math.h>
 
 #include "common/base/check.h"
@@ -23,15 +24,16 @@ struct tile {
     const struct attend_job *job;
     const float *q;
     uint32_t n_q, base;
-    uint32_t begin[TILE_ROWS], end[TILE_ROWS]; // of this partition's keys; begin >= end: none
+    uint32_t begin[ATTEND_TILE_MAX],
+        end[ATTEND_TILE_MAX]; // of this partition's keys; begin >= end: none
     uint32_t common, common_end;
     float *scores; // [n_q][PART]
     float *acc;    // [n_q][padded], of this partition
     float *merged; // [n_q][padded], of all partitions so far
     size_t padded;
-    float max[TILE_ROWS], sum[TILE_ROWS];        // of this partition
-    float top[TILE_ROWS], merged_sum[TILE_ROWS]; // of all so far
-    bool started[TILE_ROWS];
+    float max[ATTEND_TILE_MAX], sum[ATTEND_TILE_MAX];        // of this partition
+    float top[ATTEND_TILE_MAX], merged_sum[ATTEND_TILE_MAX]; // of all so far
+    bool started[ATTEND_TILE_MAX];
 };
 
 static const unsigned char *page_at(const struct attend_job *job, const void *base, uint32_t key) {
@@ -259,7 +261,10 @@ static void merge(struct tile *t, uint32_t row) {
 
 static void attend_partition(struct tile *t) {
     memset(t->acc, 0, t->n_q * t->padded * sizeof *t->acc);
-    score_blocks(t, 0, t->n_q, t->common, t->common_end);
+    for (uint32_t r = 0, rows; r < t->n_q; r += rows) {
+        rows = tile_rows(t->n_q - r);
+        score_blocks(t, r, rows, t->common, t->common_end);
+    }
     for (uint32_t r = 0; r < t->n_q; r++) {
         if (t->begin[r] >= t->end[r]) continue;
         uint32_t before = t->end[r] < t->common ? t->end[r] : t->common;
@@ -268,7 +273,10 @@ static void attend_partition(struct tile *t) {
         weigh(t, r);
         add_values(t, r, 1, t->begin[r], before);
     }
-    add_values(t, 0, t->n_q, t->common, t->common_end);
+    for (uint32_t r = 0, rows; r < t->n_q; r += rows) {
+        rows = tile_rows(t->n_q - r);
+        add_values(t, r, rows, t->common, t->common_end);
+    }
     for (uint32_t r = 0; r < t->n_q; r++) {
         if (t->begin[r] >= t->end[r]) continue;
         add_values(t, r, 1, t->common_end, t->end[r]);
@@ -309,12 +317,8 @@ static void attend_tile(const struct attend_job *job, uint32_t first_query, uint
 
 void KERNEL_SYMBOL(attend)(const struct attend_job *job) {
     check(job->kv_dtype == DTYPE_F32 || job->kv_dtype == DTYPE_BF16);
-    uint32_t query = 0, n_q = job->n_q;
-    // Dealt evenly over the fewest tiles, as the rows of a product.
-    for (uint32_t n_tiles = (n_q + TILE_ROWS - 1) / TILE_ROWS; n_tiles > 0; n_tiles--) {
-        uint32_t rows = (n_q + n_tiles - 1) / n_tiles;
-        attend_tile(job, query, rows);
-        query += rows;
-        n_q -= rows;
+    for (uint32_t query = 0, n; query < job->n_q; query += n) {
+        n = job->n_q - query < ATTEND_TILE_MAX ? job->n_q - query : ATTEND_TILE_MAX;
+        attend_tile(job, query, n);
     }
 }

@@ -27,8 +27,8 @@ struct dense_tile {
 INLINE void sum_segments(vec *acc, const struct dense_tile *t, int rows, int n_panels,
                          enum dtype dtype) {
     vec pending[4][TILE_ROWS * 4];
-    uint32_t length = t->n_in / t->n_segments;
-    for (uint32_t s = 0; s < t->n_segments; s++) {
+    uint32_t length = t->n_in / t->n_segments, s = 0;
+    do {
         tile_sum(acc, &t->in, rows, n_panels, dtype, s * length, (s + 1) * length);
         int level = 0;
         for (; s >> level & 1; level++)
@@ -36,7 +36,7 @@ INLINE void sum_segments(vec *acc, const struct dense_tile *t, int rows, int n_p
                 acc[i] = vec_add(pending[level][i], acc[i]);
         for (int i = 0; i < rows * n_panels; i++)
             pending[level][i] = acc[i];
-    }
+    } while (++s < t->n_segments);
 }
 
 INLINE void dense_tile(const struct dense_tile *t, int rows, int n_panels, enum dtype dtype) {
@@ -108,15 +108,13 @@ static void run_rows(const struct product *m, uint32_t row, uint32_t rows, uint3
         run_tile(m, row, rows, panel, false);
 }
 
-// Rows are dealt evenly over the fewest tiles: nine are five and four, since a tile of one is as
-// slow as one of four.
-static void run_group(const struct product *m, uint32_t row, uint32_t n_rows, uint32_t panel,
+// All rows of a block against a group of panels.
+static void run_group(const struct product *m, uint32_t row, uint32_t end, uint32_t panel,
                       uint32_t panel_end) {
-    for (uint32_t n_tiles = (n_rows + TILE_ROWS - 1) / TILE_ROWS; n_tiles > 0; n_tiles--) {
-        uint32_t rows = (n_rows + n_tiles - 1) / n_tiles;
+    while (row < end) {
+        uint32_t rows = tile_rows(end - row);
         run_rows(m, row, rows, panel, panel_end);
         row += rows;
-        n_rows -= rows;
     }
 }
 
@@ -128,10 +126,10 @@ void KERNEL_SYMBOL(matmul)(float *y, size_t ldy, const float *x, size_t ldx, uin
     uint32_t block = BLOCK_FLOATS / w->n_in / TILE_ROWS * TILE_ROWS;
     if (block == 0) block = TILE_ROWS;
     for (uint32_t row = 0; row < n_rows; row += block) {
-        uint32_t rows = n_rows - row < block ? n_rows - row : block;
+        uint32_t row_end = n_rows - row < block ? n_rows : row + block;
         for (uint32_t panel = panel_begin; panel < panel_end; panel += GROUP_PANELS) {
             uint32_t end = panel_end - panel < GROUP_PANELS ? panel_end : panel + GROUP_PANELS;
-            run_group(&m, row, rows, panel, end);
+            run_group(&m, row, row_end, panel, end);
         }
     }
 }

@@ -62,6 +62,13 @@ INLINE void tile_sum(vec *out, const struct tile_input *in, int rows, int n_pane
         out[i] = acc[i];
 }
 
+// Rows of the next tile when n are left: dealt evenly over the fewest tiles. Nine are five and
+// four, since a tile of one is as slow as one of four.
+INLINE uint32_t tile_rows(uint32_t n) {
+    uint32_t n_tiles = (n + TILE_ROWS - 1) / TILE_ROWS;
+    return (n + n_tiles - 1) / n_tiles;
+}
+
 // Expands M(rows, panels, dtype) for every tile of one number of rows: as many panels as fit the
 // registers, and one.
 #define FOR_TILES_OF_ROWS(M, rows, dtype)                                                          \

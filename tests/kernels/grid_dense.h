@@ -60,22 +60,21 @@ static void dense_compare_rows(struct dense_case c) {
     mem_free(source);
 }
 
+// Every width up to 40 at one depth, a few of them at the others.
+static void dense_widths(uint32_t n_in, uint32_t n_segments, enum dtype dtype) {
+    uint32_t step = n_in == 16 ? 1 : 13;
+    for (uint32_t n_out = 1 + n_in % 5; n_out <= 90; n_out += n_out < 40 ? step : 25)
+        dense_compare_rows((struct dense_case){
+            .n_out = n_out, .n_in = n_in, .n_segments = n_segments, .dtype = dtype});
+}
+
 START_TEST(matmul_equals_the_oracle_on_awkward_sizes) {
     const uint32_t n_ins[] = {1, 15, 16, 17, 80, 160, 320};
-    for (int dtype = 0; dtype < DTYPE_COUNT; dtype++) {
-        for (size_t i = 0; i < sizeof n_ins / sizeof *n_ins; i++) {
-            for (uint32_t segments = 1; segments <= 8; segments *= 2) {
-                if (n_ins[i] % segments != 0) continue;
-                // Every width at one depth, a few at the others.
-                uint32_t step = n_ins[i] == 16 ? 1 : 13;
-                for (uint32_t n_out = 1 + n_ins[i] % 5; n_out <= 90;
-                     n_out += n_out < 40 ? step : 25)
-                    dense_compare_rows((struct dense_case){.n_out = n_out,
-                                                           .n_in = n_ins[i],
-                                                           .n_segments = segments,
-                                                           .dtype = (enum dtype)dtype});
-            }
-        }
+    for (size_t i = 0; i < 4 * sizeof n_ins / sizeof *n_ins; i++) {
+        uint32_t n_in = n_ins[i / 4], n_segments = 1u << i % 4;
+        if (n_in % n_segments != 0) continue;
+        for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+            dense_widths(n_in, n_segments, (enum dtype)dtype);
     }
 }
 END_TEST
