@@ -20,6 +20,9 @@
 #define EPOCHS 4
 #define STORM_BYTES 100000
 #define NOTICE_NS_MAX (5 * NS_PER_S)
+// Far from what a process has open anyway. UCX logs to the standard output, so that one is no pipe.
+#define ORDER_FD 100
+#define REPORT_FD 101
 
 struct address {
     uint8_t data[FABRIC_ADDRESS_MAX];
@@ -138,20 +141,20 @@ static int member_main(const char *transports, bool is_idle) {
         struct address own = {.bytes = 0};
         struct report report = {.rc = 0};
         check(fabric_begin(f, own.data, &own.bytes, &e) == 0);
-        put(STDOUT_FILENO, &own, sizeof own);
-        if (!get(STDIN_FILENO, &o, sizeof o)) break;
+        put(REPORT_FD, &own, sizeof own);
+        if (!get(ORDER_FD, &o, sizeof o)) break;
         report.rc = connect_as_told(f, &o);
         fabric_describe(f, report.lanes, sizeof report.lanes);
         // A first exchange of everybody with everybody shows that the epoch works at all; then the
         // wait for the kill.
         if (report.rc == 0) report.rc = storm(f, env, &o, 20);
-        put(STDOUT_FILENO, &report, sizeof report);
+        put(REPORT_FD, &report, sizeof report);
         if (report.rc == 0 && o.n_peers > 1)
             report.rc = is_idle ? idle(f, env) : storm(f, env, &o, UINT64_MAX);
         report.ended_ns = env_now_ns(env);
         fabric_end(f);
         report.teardown_ns = env_now_ns(env) - report.ended_ns;
-        put(STDOUT_FILENO, &report, sizeof report);
+        put(REPORT_FD, &report, sizeof report);
     } while (o.n_peers > 2);
     fabric_close(f);
     waker_destroy(waker);
@@ -173,8 +176,8 @@ static void start(struct member *m, const char *transports, const char *mode) {
     m->pid = fork();
     check(m->pid >= 0);
     if (m->pid == 0) {
-        dup2(to[0], STDIN_FILENO);
-        dup2(from[1], STDOUT_FILENO);
+        dup2(to[0], ORDER_FD);
+        dup2(from[1], REPORT_FD);
         execl("/proc/self/exe", "member", transports, mode, (char *)NULL);
         _exit(127);
     }
