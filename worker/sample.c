@@ -210,7 +210,7 @@ static uint32_t draw(const float *weights, uint32_t n, float u) {
     return n - 1; // u is below 1, so the sum passes it
 }
 
-static uint32_t sample_token(const struct sample_row *row, float max,
+static uint32_t sample_token(const struct kernel_ops *ops, const struct sample_row *row, float max,
                              struct sample_scratch *scratch) {
     const Moesaic__Step__V1__Sampling *p = row->params;
     // A temperature so small that the largest logit overflows means the largest logit.
@@ -223,7 +223,8 @@ static uint32_t sample_token(const struct sample_row *row, float max,
     if (cut) n = p->top_k;
     float *weights = scratch->weights, first = candidate_value(scratch->candidates[0]);
     for (uint32_t i = 0; i < n; i++)
-        weights[i] = elementary_exp(candidate_value(scratch->candidates[i]) - first);
+        weights[i] = candidate_value(scratch->candidates[i]) - first;
+    ops->exp(weights, n);
     if (p->top_p < 1.0f) n = keep_top_p(weights, n, p->top_p);
     if (p->min_p > 0.0f) n = keep_min_p(weights, n, p->min_p);
     return (uint32_t)scratch->candidates[draw(weights, n, uniform(row))];
@@ -252,7 +253,7 @@ void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
     out->logprob = 0.0f;
     out->nonfinite = !find_max(row->logits, row->vocab, &max);
     if (out->nonfinite) return;
-    out->token = sample_token(row, max, scratch);
+    out->token = sample_token(ops, row, max, scratch);
     if (!row->params->want_logprob && row->params->n_logprobs == 0) return;
     ops->log_sum_exp(row->logits, row->vocab, &max, &lse);
     out->logprob = row->logits[out->token] - lse;
