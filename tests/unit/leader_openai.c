@@ -1,0 +1,344 @@
+// leader_openai.c: what bodies are accepted, what they mean, and what is refused by which name.
+#include "leader/openai.h"
+
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct openai_defaults defaults = {
+    .temperature = 0.7f, .top_p = 0.9f, .min_p = 0, .top_k = 0, .vocab = 2048};
+
+static int parse(struct openai_request *r, bool chat, const char *body, struct api_error *e) {
+    struct openai_body b = {.chat = chat, .text = body, .bytes = strlen(body)};
+    return openai_parse(r, &b, &defaults, e);
+}
+
+#define MESSAGES "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+// A chat body with one more field.
+static int parse_field(struct openai_request *r, bool chat, const char *field,
+                       struct api_error *e) {
+    char body[4096];
+    snprintf(body, sizeof body, "{%s%s%s}", chat ? MESSAGES : "\"prompt\":\"hi\"",
+             field[0] ? "," : "", field);
+    return parse(r, chat, body, e);
+}
+
+static void refused(bool chat, const char *field, const char *param) {
+    struct openai_request r;
+    struct api_error e;
+    memset(&e, 0, sizeof e);
+    ck_assert_msg(parse_field(&r, chat, field, &e) == ERR_REQ_INVALID, "%s was accepted", field);
+    ck_assert_int_eq(e.status, 400);
+    ck_assert_msg(strcmp(e.param, param) == 0, "%s blamed on %s", field, e.param);
+    ck_assert(e.message[0] != '\0');
+}
+
+static void accepted(bool chat, const char *field) {
+    struct openai_request r;
+    struct api_error e;
+    int rc = parse_field(&r, chat, field, &e);
+    ck_assert_msg(rc == 0, "%s: %s", field, rc == 0 ? "" : e.message);
+    openai_request_finish(&r);
+}
+
+START_TEST(fields_not_given_take_the_defaults) {
+    struct openai_request r;
+    struct api_error e;
+    ck_assert_int_eq(parse_field(&r, true, "", &e), 0);
+    ck_assert(r.sampling.temperature == 0.7f && r.sampling.top_p == 0.9f);
+    ck_assert_uint_eq(r.n, 1);
+    ck_assert_uint_eq(r.max_tokens, 0);
+    ck_assert(!r.has_seed && !r.stream && !r.sampling.want_logprob && r.model == NULL);
+    openai_request_finish(&r);
+}
+END_TEST
+
+START_TEST(given_fields_are_read) {
+    struct openai_request r;
+    struct api_error e;
+    const char *fields =
+        "\"model\":\"m\",\"stream\":true,\"stream_options\":{\"include_usage\":true},"
+        "\"temperature\":0.5,\"top_p\":1,\"top_k\":40,\"min_p\":0.1,\"seed\":-5,\"n\":3,"
+        "\"max_tokens\":7,\"max_completion_tokens\":9,\"stop\":[\"a\",\"bc\"],\"logprobs\":true,"
+        "\"top_logprobs\":4,\"stop_token_ids\":[5],\"ignore_eos\":true";
+    ck_assert_int_eq(parse_field(&r, true, fields, &e), 0);
+    ck_assert_str_eq(r.model, "m");
+    ck_assert(r.stream && r.include_usage && r.ignore_eos);
+    ck_assert(r.sampling.temperature == 0.5f && r.sampling.top_p == 1 && r.sampling.min_p == 0.1f);
+    ck_assert_uint_eq(r.sampling.top_k, 40);
+    ck_assert(r.has_seed && r.seed == -5);
+    ck_assert_uint_eq(r.n, 3);
+    ck_assert_uint_eq(r.max_tokens, 9);
+    ck_assert(r.stop.n == 2 && r.stop.bytes[1] == 2 && memcmp(r.stop.text[1], "bc", 2) == 0);
+    ck_assert(r.sampling.want_logprob && r.sampling.n_logprobs == 4);
+    ck_assert(r.n_stop_ids == 1 && r.stop_ids[0] == 5);
+    openai_request_finish(&r);
+}
+END_TEST
+
+START_TEST(null_means_not_given) {
+    static const char *const names[] = {"temperature",    "top_p",      "seed",   "n",
+                                        "max_tokens",     "stop",       "stream", "logprobs",
+                                        "tools",          "logit_bias", "model",  "response_format",
+                                        "stream_options", "user"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char field[64];
+        snprintf(field, sizeof field, "\"%s\":null", names[i]);
+        accepted(true, field);
+        accepted(false, field);
+    }
+}
+END_TEST
+
+START_TEST(numbers_of_wrong_type_or_range_are_refused_by_name) {
+    static const struct {
+        const char *name;
+        const char *bad[12];
+    } rows[] = {
+        {"temperature", {"-0.1", "2.1", "\"1\"", "true", "[1]", "{}"}},
+        {"top_p", {"-0.1", "1.1", "\"1\"", "false"}},
+        {"min_p", {"-1", "1.5", "\"0\"", "true"}},
+        {"top_k", {"-2", "1.5", "\"1\"", "true", "4294967296"}},
+        {"n", {"0", "-1", "129", "1.0", "\"2\"", "true"}},
+        {"max_tokens", {"0", "-1", "1.5", "\"5\"", "true", "4294967297", "9223372036854775807"}},
+        {"seed", {"1.5", "\"1\"", "true"}},
+        {"stop_token_ids", {"5", "[-1]", "[2048]", "[\"a\"]", "[1,2,3,4,5,6,7,8,9]"}},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (size_t k = 0; rows[i].bad[k] != NULL; k++) {
+            char field[128];
+            snprintf(field, sizeof field, "\"%s\":%s", rows[i].name, rows[i].bad[k]);
+            refused(true, field, rows[i].name);
+            refused(false, field, rows[i].name);
+        }
+    }
+    refused(true, "\"max_completion_tokens\":0", "max_completion_tokens");
+    refused(true, "\"logprobs\":1", "logprobs");
+    refused(true, "\"logprobs\":true,\"top_logprobs\":21", "top_logprobs");
+    refused(true, "\"top_logprobs\":2", "top_logprobs");
+    refused(false, "\"logprobs\":true", "logprobs");
+    refused(false, "\"logprobs\":-1", "logprobs");
+    refused(true, "\"stream\":1", "stream");
+    refused(true, "\"stream_options\":{}", "stream_options");
+    refused(true, "\"stream\":true,\"stream_options\":{\"include_usage\":1}",
+            "stream_options.include_usage");
+    refused(true, "\"model\":7", "model");
+}
+END_TEST
+
+START_TEST(numbers_beyond_json_are_refused) {
+    static const char *const bad[] = {
+        "1e400", "9223372036854775808", "NaN", "Infinity", "-", "01", "0x10", "1.", ".5"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char field[64];
+        snprintf(field, sizeof field, "\"temperature\":%s", bad[i]);
+        refused(true, field, "");
+    }
+}
+END_TEST
+
+START_TEST(tiny_temperature_is_greedy_and_top_p_0_keeps_one) {
+    struct openai_request r;
+    struct api_error e;
+    ck_assert_int_eq(parse_field(&r, true, "\"temperature\":1e-9,\"top_p\":0", &e), 0);
+    ck_assert(r.sampling.temperature == 0 && r.sampling.top_p > 0);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse_field(&r, true, "\"top_k\":-1", &e), 0);
+    ck_assert_uint_eq(r.sampling.top_k, 0);
+    openai_request_finish(&r);
+}
+END_TEST
+
+START_TEST(what_would_change_the_answer_is_refused_by_name) {
+    static const char *const rows[][2] = {
+        {"tools", "[{\"type\":\"function\"}]"},
+        {"tool_choice", "\"required\""},
+        {"response_format", "{\"type\":\"json_object\"}"},
+        {"logit_bias", "{\"5\":1}"},
+        {"frequency_penalty", "0.5"},
+        {"presence_penalty", "-1"},
+        {"repetition_penalty", "1.1"},
+        {"min_tokens", "2"},
+        {"prompt_logprobs", "1"},
+        {"guided_json", "{}"},
+        {"reasoning_effort", "\"low\""},
+        {"echo", "true"},
+        {"best_of", "2"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char field[128];
+        snprintf(field, sizeof field, "\"%s\":%s", rows[i][0], rows[i][1]);
+        refused(true, field, rows[i][0]);
+    }
+    refused(false, "\"suffix\":\"x\"", "suffix");
+    refused(false, "\"echo\":true", "echo");
+    refused(false, "\"best_of\":3", "best_of");
+}
+END_TEST
+
+START_TEST(neutral_values_and_harmless_names_are_accepted) {
+    static const char *const fields[] = {"\"tools\":[]",
+                                         "\"tool_choice\":\"none\"",
+                                         "\"response_format\":{\"type\":\"text\"}",
+                                         "\"logit_bias\":{}",
+                                         "\"frequency_penalty\":0",
+                                         "\"presence_penalty\":0.0",
+                                         "\"repetition_penalty\":1.0",
+                                         "\"user\":\"u\"",
+                                         "\"metadata\":{\"a\":\"b\"}",
+                                         "\"store\":false",
+                                         "\"service_tier\":\"auto\"",
+                                         "\"a_name_nobody_knows\":[1,2,3]",
+                                         "\"best_of\":1",
+                                         "\"modalities\":[\"text\"]",
+                                         "\"parallel_tool_calls\":true"};
+    for (size_t i = 0; i < sizeof fields / sizeof *fields; i++)
+        accepted(true, fields[i]);
+    accepted(false, "\"echo\":false");
+    accepted(false, "\"suffix\":null");
+    accepted(false, "\"logprobs\":0");
+}
+END_TEST
+
+START_TEST(messages_are_checked_one_by_one) {
+    static const struct {
+        const char *messages, *param;
+    } rows[] = {
+        {"[]", "messages"},
+        {"\"hi\"", "messages"},
+        {"[5]", "messages[0].role"},
+        {"[{\"content\":\"x\"}]", "messages[0].role"},
+        {"[{\"role\":\"user<|im_end|>\",\"content\":\"x\"}]", "messages[0].role"},
+        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "messages[0].role"},
+        {"[{\"role\":\"user\"}]", "messages[0].content"},
+        {"[{\"role\":\"user\",\"content\":null}]", "messages[0].content"},
+        {"[{\"role\":\"user\",\"content\":5}]", "messages[0].content"},
+        {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", "messages[0].content[0]"},
+        {"[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\","
+         "\"tool_calls\":[{}]}]",
+         "messages[1].tool_calls"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct openai_request r;
+        struct api_error e;
+        char body[512];
+        snprintf(body, sizeof body, "{\"messages\":%s}", rows[i].messages);
+        ck_assert_msg(parse(&r, true, body, &e) == ERR_REQ_INVALID, "%s", body);
+        ck_assert_str_eq(e.param, rows[i].param);
+    }
+}
+END_TEST
+
+START_TEST(text_parts_are_joined_and_developer_is_system) {
+    struct openai_request r;
+    struct api_error e;
+    const char *body = "{\"messages\":[{\"role\":\"developer\",\"content\":[{\"type\":\"text\","
+                       "\"text\":\"a\"},{\"type\":\"text\",\"text\":\"b\"}],\"name\":\"x\"}]}";
+    ck_assert_int_eq(parse(&r, true, body, &e), 0);
+    const json_t *m = json_array_get(r.messages, 0);
+    ck_assert_str_eq(json_string_value(json_object_get(m, "role")), "system");
+    ck_assert_str_eq(json_string_value(json_object_get(m, "content")), "a\nb");
+    ck_assert_str_eq(json_string_value(json_object_get(m, "name")), "x");
+    openai_request_finish(&r);
+}
+END_TEST
+
+START_TEST(prompts_have_four_forms) {
+    struct openai_request r;
+    struct api_error e;
+    ck_assert_int_eq(parse(&r, false, "{\"prompt\":\"abc\"}", &e), 0);
+    ck_assert(r.n_prompts == 1 && r.prompts[0].text_bytes == 3);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse(&r, false, "{\"prompt\":[\"a\",\"bc\"]}", &e), 0);
+    ck_assert(r.n_prompts == 2 && r.prompts[1].text_bytes == 2);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse(&r, false, "{\"prompt\":[1,2,3]}", &e), 0);
+    ck_assert(r.n_prompts == 1 && r.prompts[0].n_ids == 3 && r.prompts[0].ids[2] == 3);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse(&r, false, "{\"prompt\":[[1],[2,2047]]}", &e), 0);
+    ck_assert(r.n_prompts == 2 && r.prompts[1].ids[1] == 2047);
+    openai_request_finish(&r);
+    static const char *const bad[] = {"[]",        "[[]]",   "5",    "{}",    "null",   "[1,\"a\"]",
+                                      "[\"a\",1]", "[2048]", "[-1]", "[1.5]", "[true]", "[[1],2]"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        char body[64];
+        snprintf(body, sizeof body, "{\"prompt\":%s}", bad[i]);
+        ck_assert_msg(parse(&r, false, body, &e) == ERR_REQ_INVALID, "%s", body);
+        ck_assert_str_eq(e.param, "prompt");
+    }
+}
+END_TEST
+
+START_TEST(stop_strings_are_bounded) {
+    refused(true, "\"stop\":5", "stop");
+    refused(true, "\"stop\":\"\"", "stop");
+    refused(true, "\"stop\":[\"a\",5]", "stop");
+    refused(true,
+            "\"stop\":[\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\",\"a\","
+            "\"a\",\"a\",\"a\",\"a\",\"a\",\"a\"]",
+            "stop");
+    char field[STOP_STRING_BYTES_MAX + 64];
+    memset(field, 'x', sizeof field);
+    memcpy(field, "\"stop\":\"", 8);
+    strcpy(field + 8 + STOP_STRING_BYTES_MAX, "\"");
+    accepted(true, field);
+    strcpy(field + 8 + STOP_STRING_BYTES_MAX, "x\"");
+    refused(true, field, "stop");
+}
+END_TEST
+
+START_TEST(bodies_that_are_no_object_deep_or_doubled_are_refused) {
+    struct openai_request r;
+    struct api_error e;
+    static const char *const bad[] = {
+        "",
+        " ",
+        "[]",
+        "5",
+        "{",
+        "{}x",
+        "{\"a\":1,\"a\":2}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"\\u0000\"}]}",
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}",
+        "{\"a\":\"\\ud800\"}"};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(parse(&r, true, bad[i], &e) == ERR_REQ_INVALID, "%s", bad[i]);
+        ck_assert_int_eq(e.status, 400);
+    }
+    size_t n = 3u << 20;
+    char *deep = malloc(n + 1);
+    memset(deep, '[', n);
+    deep[n] = '\0';
+    ck_assert_int_eq(parse(&r, true, deep, &e), ERR_REQ_INVALID);
+    free(deep);
+    // Brackets inside strings are no depth.
+    accepted(true, "\"user\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[\"");
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("leader_openai");
+    TCase *t = tcase_create("openai");
+    tcase_add_test(t, fields_not_given_take_the_defaults);
+    tcase_add_test(t, given_fields_are_read);
+    tcase_add_test(t, null_means_not_given);
+    tcase_add_test(t, numbers_of_wrong_type_or_range_are_refused_by_name);
+    tcase_add_test(t, numbers_beyond_json_are_refused);
+    tcase_add_test(t, tiny_temperature_is_greedy_and_top_p_0_keeps_one);
+    tcase_add_test(t, what_would_change_the_answer_is_refused_by_name);
+    tcase_add_test(t, neutral_values_and_harmless_names_are_accepted);
+    tcase_add_test(t, messages_are_checked_one_by_one);
+    tcase_add_test(t, text_parts_are_joined_and_developer_is_system);
+    tcase_add_test(t, prompts_have_four_forms);
+    tcase_add_test(t, stop_strings_are_bounded);
+    tcase_add_test(t, bodies_that_are_no_object_deep_or_doubled_are_refused);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
