@@ -22,7 +22,7 @@ struct leader_config {
     struct fabric *fabric;   // opened
     const struct model_spec *spec;
     const char *model;     // folder, sent to workers
-    uint64_t model_digest; // weights_folder_digest
+    uint64_t model_digest; // model_folder_digest
     const char *build_id;
     const char *dtype; // "auto", ...
     enum dtype kv_dtype;

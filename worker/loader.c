@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/model/folder.h"
 #include "worker/worker.h"
 
 void loader_init(struct loader *l, struct waker *waker, const struct weights_source *source,
@@ -23,7 +24,7 @@ static void drop_weights(struct loader *l) {
 static int load(struct loader *l) {
     const struct loader_request *r = &l->request;
     uint64_t digest = 0;
-    int rc = weights_folder_digest(&digest, r->folder, &l->error);
+    int rc = model_folder_digest(&digest, r->folder, &l->error);
     if (rc != 0) return rc;
     if (digest != r->model_digest)
         return err_set(&l->error, ERR_PEER_REFUSED,

@@ -3,10 +3,8 @@
 #include "worker/weights.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #include "common/base/check.h"
-#include "common/base/file.h"
 #include "common/base/mem.h"
 #include "worker/weights_plan.h"
 
@@ -68,31 +66,5 @@ int weights_load(struct weights **out, const struct weights_config *config, stru
         return rc;
     }
     *out = w;
-    return 0;
-}
-
-// A file's hash on top of hash; its length keeps two neighbours from sharing a border.
-static int hash_file(uint64_t *hash, const char *folder, const char *name, size_t bytes_max,
-                     struct err_text *e) {
-    struct file_bytes file;
-    int rc = file_read_whole(&file, folder, name, bytes_max, e);
-    if (rc != 0) return rc;
-    *hash = XXH3_64bits_withSeed(file.data, file.bytes, *hash + file.bytes);
-    mem_free(file.data);
-    return 0;
-}
-
-int weights_folder_digest(uint64_t *out, const char *folder, struct err_text *e) {
-    uint64_t hash = 0;
-    int rc = hash_file(&hash, folder, "config.json", CONFIG_BYTES_MAX, e);
-    // Bare checkpoints have none; a leader that needs one says so itself.
-    if (rc == 0 && file_exists(folder, "tokenizer.json"))
-        rc = hash_file(&hash, folder, "tokenizer.json", TOKENIZER_BYTES_MAX, e);
-    struct safetensors *st = NULL;
-    if (rc == 0) rc = safetensors_open(&st, folder, e);
-    if (rc != 0) return rc;
-    const uint64_t parts[] = {hash, safetensors_layout_hash(st)};
-    safetensors_close(st);
-    *out = XXH3_64bits(parts, sizeof parts);
     return 0;
 }

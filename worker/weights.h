@@ -61,8 +61,4 @@ struct weights_config {
 int weights_load(struct weights **out, const struct weights_config *config, struct err_text *e);
 void weights_destroy(struct weights *w);
 
-// Digest over config.json, tokenizer.json and the checkpoint's headers (names, shapes, types,
-// offsets) and index: the same on every host that has the same model. Cheap: reads no tensor data.
-int weights_folder_digest(uint64_t *out, const char *folder, struct err_text *e);
-
 #endif

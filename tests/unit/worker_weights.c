@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/model/folder.h"
 #include "common/model/safetensors.h"
 
 static const char *const models[] = {TEST_DATA "/models/tiny-qwen3-moe",
@@ -505,22 +506,22 @@ START_TEST(folder_digest_sees_config_and_layout_but_no_weights) {
     struct copy c;
     uint64_t original, copied, other;
     struct err_text e;
-    ck_assert_int_eq(weights_folder_digest(&original, models[1], &e), 0);
+    ck_assert_int_eq(model_folder_digest(&original, models[1], &e), 0);
     copy_make(&c, models[1]);
-    ck_assert_int_eq(weights_folder_digest(&copied, c.folder, &e), 0);
+    ck_assert_int_eq(model_folder_digest(&copied, c.folder, &e), 0);
     ck_assert_uint_eq(copied, original);
     poke(&c, "model.norm.weight", 0, 0x3f800000u);
-    ck_assert_int_eq(weights_folder_digest(&copied, c.folder, &e), 0);
+    ck_assert_int_eq(model_folder_digest(&copied, c.folder, &e), 0);
     ck_assert_uint_eq(copied, original);
     edit(&c, "model.safetensors", "lm_head.weight", "lm_hexd.weight");
-    ck_assert_int_eq(weights_folder_digest(&other, c.folder, &e), 0);
+    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), 0);
     ck_assert_uint_ne(other, original);
     edit(&c, "model.safetensors", "lm_hexd.weight", "lm_head.weight");
     edit(&c, "config.json", "\"sliding_window\": 24", "\"sliding_window\": 25");
-    ck_assert_int_eq(weights_folder_digest(&other, c.folder, &e), 0);
+    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), 0);
     ck_assert_uint_ne(other, original);
     copy_remove(&c);
-    ck_assert_int_eq(weights_folder_digest(&other, c.folder, &e), ERR_FATAL_IO);
+    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), ERR_FATAL_IO);
 }
 END_TEST
 
