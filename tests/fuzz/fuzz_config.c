@@ -1,0 +1,50 @@
+// fuzz_config.c: any bytes as config.json and, behind a NUL, generation_config.json; an accepted
+// spec must be sound.
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/model/spec.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+// What readers of a spec rely on, written down a second time.
+static void check_promises(const struct model_spec *s) {
+    char name[TENSOR_NAME_MAX];
+    check(s->n_layers >= 1 && s->n_layers <= LAYERS_MAX && s->hidden >= 1 &&
+          s->hidden <= HIDDEN_MAX);
+    check(s->n_kv_heads >= 1 && s->n_heads % s->n_kv_heads == 0 && s->n_heads <= HEADS_MAX);
+    check(s->head_dim >= 2 && s->head_dim % 2 == 0 && s->head_dim <= HEAD_DIM_MAX);
+    check(s->vocab >= 1 && s->vocab <= VOCAB_MAX && s->max_position >= 1 &&
+          s->max_position <= POSITIONS_MAX);
+    check(s->dtype < DTYPE_COUNT && s->n_stop_ids <= STOP_IDS_MAX);
+    for (uint32_t i = 0; i < s->n_stop_ids; i++)
+        check(s->stop_ids[i] < s->vocab);
+    for (uint32_t i = 0; i < s->n_layers; i++) {
+        if (s->ffn[i] == FFN_MOE)
+            check(s->inner_expert >= 1 && s->router.top_k >= 1 &&
+                  s->router.top_k <= s->router.n_experts);
+        else
+            check(s->inner_dense >= 1);
+    }
+    const struct family *f = family_find(s->architecture);
+    check(f != NULL && strcmp(f->name, s->family) == 0);
+    check(f->tensor_name(s, &(struct tensor_ref){TENSOR_EXPERT_UP, LAYERS_MAX, EXPERTS_MAX}, name,
+                         sizeof name));
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct model_spec spec;
+    struct err_text e;
+    const char *text = (const char *)data;
+    const char *nul = size == 0 ? NULL : memchr(text, '\0', size);
+    struct spec_source source = {.config = size == 0 ? "" : text, .config_bytes = size};
+    if (nul != NULL) {
+        source.config_bytes = (size_t)(nul - text);
+        source.generation = nul + 1;
+        source.generation_bytes = size - source.config_bytes - 1;
+    }
+    if (spec_parse(&spec, &source, &e) == 0) check_promises(&spec);
+    return 0;
+}
