@@ -31,6 +31,7 @@ static int equal_main(const char *name) {
         softmax_equals_the_oracle,
         sigmoid_and_exp_equal_the_oracle,
         log_sum_exp_equals_the_oracle,
+        sums_of_similar_elements_equal_the_oracle,
         zero_of_either_sign_is_the_same_maximum,
         exp_equals_its_scalar_form_on_all_floats,
         pack_and_unpack_equal_the_oracle_on_any_bits,
