@@ -205,8 +205,8 @@ void form_close(struct members *m, const struct member *skip, const char *reason
     m->stage_deadline_ns = NO_DEADLINE;
     m->form_after_ns = env_now_ns(m->config.env) + (was_ready ? 0 : MEMBER_RETRY_NS);
     m->version++;
-    log_error("members", "epoch %" PRIu64 " closed %s reason %s", m->epoch,
-              was_ready ? "after it was ready" : "while forming", reason);
+    log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "epoch %" PRIu64 " closed %s reason %s",
+              m->epoch, was_ready ? "after it was ready" : "while forming", reason);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         if (k == skip || (k->state != MEMBER_FORMING && k->state != MEMBER_READY)) continue;

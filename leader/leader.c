@@ -301,10 +301,19 @@ static void lose_group(struct leader *l, const struct err_text *e) {
     members_break(l->members, e->text);
 }
 
+static void count_requests(struct leader *l) {
+    struct sched_counts counts;
+    sched_count(l->sched, &counts);
+    atomic_store(&l->n_in_sched, counts.n_waiting + counts.n_running);
+}
+
+// Whoever checks also wants to look: what others see is brought up to date.
 static int run_check(struct leader *l) {
     struct err_text e;
     int err = sched_check(l->sched, &e);
     if (err != 0) log_error("leader", "check failed: %s", e.text);
+    count_requests(l);
+    view_refresh(l->view, env_now_ns(l->config.env));
     return err;
 }
 
@@ -382,9 +391,7 @@ static int64_t earlier(int64_t a, int64_t b) {
 }
 
 static void wait_for_more(struct leader *l) {
-    struct sched_counts counts;
-    sched_count(l->sched, &counts);
-    atomic_store(&l->n_in_sched, counts.n_waiting + counts.n_running);
+    count_requests(l);
     int64_t deadline_ns = view_refresh(l->view, env_now_ns(l->config.env));
     deadline_ns = earlier(deadline_ns, members_deadline(l->members));
     deadline_ns = earlier(deadline_ns, sched_deadline(l->sched));

@@ -97,8 +97,8 @@ void member_move(struct members *m, struct member *k, enum member_state to) {
 void member_lose(struct members *m, struct member *k, const char *reason) {
     char text[ERR_TEXT_MAX];
     snprintf(text, sizeof text, "rank %u (%.60s): %.300s", member_rank(m, k), k->name, reason);
-    log_error("members", "worker lost rank %u name %s reason %s", member_rank(m, k), k->name,
-              reason);
+    log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "worker lost rank %u name %s reason %s",
+              member_rank(m, k), k->name, reason);
     member_move(m, k, MEMBER_LOST);
     form_close(m, k, text);
 }
@@ -371,6 +371,7 @@ void members_blame(struct members *m, uint32_t rank, const char *reason) {
 }
 
 void members_leave(struct members *m, const char *reason) {
+    m->leaving = true;
     form_close(m, NULL, reason);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         if (member_present(&m->ranks[i])) member_drop(m, &m->ranks[i], false, reason);

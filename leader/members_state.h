@@ -65,6 +65,7 @@ struct members {
     uint64_t shared_digest;
     uint64_t *expert_tokens; // [n_layers][n_experts], owned
     uint64_t version;
+    bool leaving;       // what is lost now is lost on purpose
     struct arena arena; // of the message being read
 };
 
