@@ -1,5 +1,5 @@
-// The leader's ear for workers: a script of JoinUp bytes, stream events and time against a members
-// instance.
+// fuzz_control.c: The leader's ear for workers: a script of JoinUp bytes, stream events and time
+// against a members instance.
 //
 // Input: records of [opcode peer][u16 length] bytes. The opcode's low bits choose: a message of the
 // peer, its stream opens, its stream closes, time passes, a tick, a break. Lawful group states are

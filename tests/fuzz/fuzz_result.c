@@ -1,4 +1,4 @@
-// StepResult bytes of a rank against a plan with three runs, two of them sampled.
+// fuzz_result.c: StepResult bytes of a rank against a plan with three runs, two of them sampled.
 #include <math.h>
 #include <stdint.h>
 

@@ -1,5 +1,5 @@
-// Who may join, how a group forms, and what each kind of loss does to it; hostile words lose a
-// worker, never the leader.
+// leader_members.c: Who may join, how a group forms, and what each kind of loss does to it; hostile
+// words lose a worker, never the leader.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Block accounts: what is promised can be taken, what is given back can be promised again, and the
-// recount sees errors.
+// leader_pages.c: block accounts: what is promised can be taken, what is given back can be promised
+// again, and the recount sees errors.
 #include <check.h>
 #include <stdlib.h>
 

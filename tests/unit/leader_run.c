@@ -1,5 +1,5 @@
-// A whole leader on its own thread with toy workers on theirs: real threads, real waits, memory for
-// a network.
+// leader_run.c: a whole leader on its own thread with toy workers on theirs: real threads, real
+// waits, memory for a network.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

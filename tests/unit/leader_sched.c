@@ -1,4 +1,5 @@
-// The scheduler with toy ranks that answer its plans: no network, no clock, any order of results.
+// leader_sched.c: the scheduler with toy ranks that answer its plans: no network, no clock, any
+// order of results.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// Plans and results on the wire: what is asked for comes back checked, and a result that lies about
-// any field is refused.
+// leader_wire.c: Plans and results on the wire: what is asked for comes back checked, and a result
+// that lies about any field is refused.
 #include <check.h>
 #include <math.h>
 #include <stdlib.h>
