@@ -108,6 +108,7 @@ int channel_next(struct channel *c, struct channel_event *out) {
     }
     pthread_mutex_unlock(&c->lock);
     if (item == NULL) return ERR_AGAIN;
+    if (c->ops->taken != NULL) c->ops->taken(c, item);
     *out = item->event;
     mem_free(item);
     return 0;

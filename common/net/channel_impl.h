@@ -17,12 +17,13 @@
 struct channel_item {
     struct channel_item *next;
     int64_t due_ns;      // memory only
-    uint64_t generation; // memory only: the stream it belongs to
+    uint64_t generation; // the stream it belongs to, where a peer can have several
     struct channel_event event;
 };
 
 struct channel_ops {
     void (*poll)(struct channel *c); // moves what is due into the inbox; may be NULL
+    void (*taken)(struct channel *c, const struct channel_item *item); // the owner takes an event; may be NULL
     int (*send)(struct channel *c, uint64_t peer, const void *data, size_t bytes);
     void (*drop)(struct channel *c, uint64_t peer, bool refused, const char *reason);
     void (*close)(struct channel *c); // ends its threads; frees all but the base's own

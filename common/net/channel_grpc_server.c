@@ -1,0 +1,207 @@
+// channel_grpc_server.c: the leader's end of Cluster.Join: every stream a worker opens becomes a
+// peer of the channel.
+//
+// Sits between grpc_server.c, whose thread calls back here, and the channel's inbox, which the
+// owner drains.
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/net/channel_impl.h"
+#include "common/net/grpc_server.h"
+#include "common/net/grpc_stream.h"
+
+#define JOIN_PATH "/moesaic.control.v1.Cluster/Join"
+
+struct channel_grpc_server;
+
+// A worker's stream. Made and freed on the server's thread; the owner finds it by its number.
+struct join_peer {
+    struct join_peer *next;
+    struct channel_grpc_server *channel;
+    struct grpc_server_call *call; // a reference
+    uint64_t number;
+    uint32_t waiting; // its messages in the inbox
+    bool dropped;
+    char reason[ERR_TEXT_MAX]; // why the owner dropped it
+};
+
+struct channel_grpc_server {
+    struct channel base;
+    struct grpc_server_host *host; // owned
+    pthread_mutex_t peers_lock;    // guards the list and what is in it
+    struct join_peer *peers;
+    uint64_t last_number;
+};
+
+static struct join_peer *find(struct channel_grpc_server *c, uint64_t number) {
+    struct join_peer *p = c->peers;
+    while (p != NULL && p->number != number)
+        p = p->next;
+    return p;
+}
+
+// --- on the server's thread
+
+static void join_opened(void *context, struct grpc_server_call *call, void **state) {
+    struct channel_grpc_server *c = context;
+    struct join_peer *p = mem_zalloc(sizeof *p);
+    struct channel_item *item = channel_item_make(CHANNEL_OPENED, c->last_number + 1, NULL);
+    *state = p;
+    if (p == NULL || item == NULL) {
+        mem_free(p);
+        channel_item_free(item);
+        *state = NULL;
+        grpc_server_call_end(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "the leader has no memory left");
+        return;
+    }
+    grpc_server_call_ref(call);
+    p->channel = c;
+    p->call = call;
+    p->number = ++c->last_number;
+    pthread_mutex_lock(&c->peers_lock);
+    p->next = c->peers;
+    c->peers = p;
+    pthread_mutex_unlock(&c->peers_lock);
+    channel_push(&c->base, item);
+}
+
+// Whether one more message of this peer may wait.
+static bool admit(struct channel_grpc_server *c, struct join_peer *p) {
+    pthread_mutex_lock(&c->peers_lock);
+    bool ok = !p->dropped && p->waiting < CHANNEL_WAITING_MAX;
+    if (ok) p->waiting++;
+    bool flooded = !ok && !p->dropped;
+    if (flooded) snprintf(p->reason, sizeof p->reason, "it sent too many messages at once");
+    pthread_mutex_unlock(&c->peers_lock);
+    if (flooded) grpc_server_call_cancel(p->call, p->reason);
+    return ok;
+}
+
+static void join_message(void *context, void *state, const uint8_t *data, size_t bytes) {
+    struct channel_grpc_server *c = context;
+    struct join_peer *p = state;
+    if (p == NULL || !admit(c, p)) return;
+    struct channel_item *item = channel_item_make(CHANNEL_MESSAGE, p->number, NULL);
+    if (item == NULL || channel_item_set(item, data, bytes) != 0) {
+        channel_item_free(item);
+        grpc_server_call_cancel(p->call, "the leader has no memory left");
+        return;
+    }
+    const struct channel_config *config = &c->base.config;
+    if (config->peek != NULL) config->peek(config->peek_context, data, bytes);
+    channel_push(&c->base, item);
+}
+
+static void join_half_closed(void *context, void *state) {
+    (void)context;
+    struct join_peer *p = state;
+    if (p == NULL) return;
+    grpc_server_call_end(p->call, GRPC_STATUS_OK, "goodbye");
+}
+
+static void unlink_peer(struct channel_grpc_server *c, struct join_peer *p) {
+    pthread_mutex_lock(&c->peers_lock);
+    struct join_peer **at = &c->peers;
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    pthread_mutex_unlock(&c->peers_lock);
+}
+
+static void join_closed(void *context, void *state, bool connection_lost) {
+    struct channel_grpc_server *c = context;
+    struct join_peer *p = state;
+    if (p == NULL) return;
+    unlink_peer(c, p);
+    // An end of messages looks the same when a process dies; only gRPC's verdict on the whole call
+    // tells.
+    const char *text = connection_lost ? "the connection was lost" : "the worker closed the stream";
+    if (p->reason[0] != '\0') text = p->reason;
+    channel_push(&c->base, channel_item_make(CHANNEL_CLOSED, p->number, text));
+    grpc_server_call_unref(p->call);
+    mem_free(p);
+}
+
+// --- the channel's calls
+
+static void server_taken(struct channel *base, const struct channel_item *item) {
+    struct channel_grpc_server *c = (struct channel_grpc_server *)base;
+    if (item->event.kind != CHANNEL_MESSAGE) return;
+    pthread_mutex_lock(&c->peers_lock);
+    struct join_peer *p = find(c, item->event.peer);
+    if (p != NULL && p->waiting > 0) p->waiting--;
+    pthread_mutex_unlock(&c->peers_lock);
+}
+
+static int server_send(struct channel *base, uint64_t peer, const void *data, size_t bytes) {
+    struct channel_grpc_server *c = (struct channel_grpc_server *)base;
+    pthread_mutex_lock(&c->peers_lock);
+    struct join_peer *p = find(c, peer);
+    int rc = p == NULL || p->dropped ? ERR_PEER_LOST : grpc_server_call_send(p->call, data, bytes);
+    pthread_mutex_unlock(&c->peers_lock);
+    return rc;
+}
+
+static void server_drop(struct channel *base, uint64_t peer, bool refused, const char *reason) {
+    struct channel_grpc_server *c = (struct channel_grpc_server *)base;
+    pthread_mutex_lock(&c->peers_lock);
+    struct join_peer *p = find(c, peer);
+    if (p != NULL && !p->dropped) {
+        p->dropped = true;
+        snprintf(p->reason, sizeof p->reason, "%s", reason);
+        grpc_server_call_end(
+            p->call, refused ? GRPC_STATUS_FAILED_PRECONDITION : GRPC_STATUS_UNAVAILABLE, reason);
+    }
+    pthread_mutex_unlock(&c->peers_lock);
+    channel_forget(base, peer);
+}
+
+static void server_close(struct channel *base) {
+    struct channel_grpc_server *c = (struct channel_grpc_server *)base;
+    grpc_server_host_destroy(c->host);
+    check(c->peers == NULL);
+    pthread_mutex_destroy(&c->peers_lock);
+    channel_finish(base);
+    mem_free(c);
+}
+
+static const struct channel_ops server_ops = {
+    .taken = server_taken, .send = server_send, .drop = server_drop, .close = server_close};
+
+static int start_host(struct channel_grpc_server *c, uint16_t *port, struct err_text *e) {
+    struct grpc_server_config config = {.env = c->base.config.env,
+                                        .address = c->base.config.address,
+                                        .token = c->base.config.token,
+                                        .message_bytes_max = CONTROL_MESSAGE_BYTES_MAX};
+    struct grpc_method join = {.path = JOIN_PATH,
+                               .context = c,
+                               .opened = join_opened,
+                               .message = join_message,
+                               .half_closed = join_half_closed,
+                               .closed = join_closed};
+    int rc = grpc_server_host_create(&c->host, &config, e);
+    if (rc != 0) return rc;
+    grpc_server_host_register(c->host, &join);
+    return grpc_server_host_start(c->host, port, e);
+}
+
+int channel_listen_grpc(struct channel **out, const struct channel_config *config, uint16_t *port,
+                        struct err_text *e) {
+    struct channel_grpc_server *c = mem_zalloc(sizeof *c);
+    if (c == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");
+    int rc = channel_init(&c->base, &server_ops, config, e);
+    if (rc != 0) {
+        mem_free(c);
+        return rc;
+    }
+    pthread_mutex_init(&c->peers_lock, NULL);
+    rc = start_host(c, port, e);
+    if (rc != 0) {
+        server_close(&c->base);
+        return rc;
+    }
+    *out = &c->base;
+    return 0;
+}

@@ -1,0 +1,96 @@
+// grpc_runtime.c: see grpc_runtime.h.
+#include "common/net/grpc_runtime.h"
+
+#include <grpc/support/log.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+
+// What gRPC core has to say is about its inside; what a person needs is logged by the channels
+// themselves.
+static void log_line(gpr_log_func_args *args) {
+    log_debug("grpc", "%s", args->message);
+}
+
+void grpc_runtime_block_signals(sigset_t *old) {
+    sigset_t all;
+    sigfillset(&all);
+    check(pthread_sigmask(SIG_SETMASK, &all, old) == 0);
+}
+
+void grpc_runtime_restore_signals(const sigset_t *old) {
+    check(pthread_sigmask(SIG_SETMASK, old, NULL) == 0);
+}
+
+void grpc_runtime_start(void) {
+    sigset_t old;
+    gpr_set_log_function(log_line);
+    if (log_enabled(LOG_TRACE)) gpr_set_log_verbosity(GPR_LOG_SEVERITY_INFO);
+    grpc_runtime_block_signals(&old);
+    grpc_init();
+    grpc_runtime_restore_signals(&old);
+}
+
+void grpc_runtime_stop(void) {
+    grpc_shutdown_blocking();
+}
+
+int grpc_runtime_thread(pthread_t *out, void *(*main_fn)(void *arg), void *arg) {
+    sigset_t old;
+    grpc_runtime_block_signals(&old);
+    int rc = pthread_create(out, NULL, main_fn, arg);
+    grpc_runtime_restore_signals(&old);
+    return rc == 0 ? 0 : ERR_FATAL_IO;
+}
+
+struct setting {
+    const char *key;
+    int value;
+};
+
+static const struct setting common_settings[] = {
+    {GRPC_ARG_KEEPALIVE_TIME_MS, 1000},
+    {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 1000},
+    {GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1},
+    {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0}, // 0: as many as keepalive asks for
+};
+static const struct setting server_settings[] = {
+    {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+     200}, // below the clients' period, or they are sent away
+    {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
+    {GRPC_ARG_ALLOW_REUSEPORT, 0}, // a second leader on the port must fail, not share it
+};
+static const struct setting client_settings[] = {
+    {GRPC_ARG_ENABLE_HTTP_PROXY, 0},         // a proxy would be asked even for 127.0.0.1
+    {GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1}, // each attempt resolves and connects anew
+    {GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1},
+    {GRPC_ARG_DNS_ENABLE_SRV_QUERIES, 0},
+};
+
+static void add(struct grpc_runtime_args *out, const struct setting *settings, size_t n) {
+    check(out->list.num_args + n <= GRPC_RUNTIME_ARGS_MAX);
+    for (size_t i = 0; i < n; i++) {
+        grpc_arg *arg = &out->args[out->list.num_args++];
+        *arg = (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)(uintptr_t)settings[i].key};
+        arg->value.integer = settings[i].value;
+    }
+}
+
+static void start_args(struct grpc_runtime_args *out, int message_bytes_max) {
+    memset(out, 0, sizeof *out);
+    out->list.args = out->args;
+    const struct setting limit = {GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, message_bytes_max};
+    add(out, &limit, 1);
+    add(out, common_settings, sizeof common_settings / sizeof *common_settings);
+}
+
+void grpc_runtime_server_args(struct grpc_runtime_args *out, int message_bytes_max) {
+    start_args(out, message_bytes_max);
+    add(out, server_settings, sizeof server_settings / sizeof *server_settings);
+}
+
+void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_max) {
+    start_args(out, message_bytes_max);
+    add(out, client_settings, sizeof client_settings / sizeof *client_settings);
+}

@@ -1,0 +1,33 @@
+// grpc_runtime.h: what every user of gRPC core in this process shares: start and stop, threads without signals, the log, settings.
+#ifndef MOESAIC_COMMON_NET_GRPC_RUNTIME_H
+#define MOESAIC_COMMON_NET_GRPC_RUNTIME_H
+
+#include <grpc/grpc.h>
+#include <pthread.h>
+#include <signal.h>
+
+#include "common/base/err.h"
+
+// Pairs may nest. gRPC's threads are made with every signal blocked, so signals stay with the process's own threads.
+void grpc_runtime_start(void);
+void grpc_runtime_stop(void);
+
+// Around calls that may make gRPC threads, which inherit the caller's mask.
+void grpc_runtime_block_signals(sigset_t *old);
+void grpc_runtime_restore_signals(const sigset_t *old);
+
+// A thread with every signal blocked. 0 or ERR_FATAL_IO.
+int grpc_runtime_thread(pthread_t *out, void *(*main_fn)(void *arg), void *arg);
+
+#define GRPC_RUNTIME_ARGS_MAX 16
+
+struct grpc_runtime_args {
+    grpc_arg args[GRPC_RUNTIME_ARGS_MAX];
+    grpc_channel_args list;
+};
+
+// Keepalive of 1 s + 1 s on both sides and message limits; a silent host is noticed within 3 s. message_bytes_max: of one received.
+void grpc_runtime_server_args(struct grpc_runtime_args *out, int message_bytes_max);
+void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_max);
+
+#endif

@@ -1,0 +1,431 @@
+// grpc_server.c: the completion-queue loop: takes calls, checks path and token, hands messages to
+// the methods.
+//
+// Closing has one safe order (anything else aborts inside gRPC or leaks its threads): stop
+// accepting, end the calls, cancel what is left, wait for the stop event and the last call's last
+// event, then the server, the queue, the library.
+#include "common/net/grpc_server.h"
+
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <netdb.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/net/channel_impl.h"
+#include "common/net/grpc_runtime.h"
+#include "common/net/grpc_stream.h"
+
+#define METHODS_MAX 32
+#define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
+#define TICK_MS 250               // how often the loop looks at late calls
+#define LATE_NS NS_PER_S          // an ending call that is not read for this long is cancelled
+#define CLOSING_NS (NS_PER_S / 2) // what calls get to end well when the server closes
+
+struct grpc_server_call {
+    struct grpc_server_call *next, *previous; // in the host's list
+    struct grpc_server_host *host;
+    struct grpc_stream *stream;       // owned reference
+    const struct grpc_method *method; // NULL: refused
+    void *state;
+    int was_cancelled; // written by gRPC
+    atomic_uint refs;
+};
+
+// A place for a call that has not come yet.
+struct request {
+    struct grpc_tag tag;
+    grpc_call *call;
+    grpc_call_details details;
+    grpc_metadata_array metadata;
+};
+
+struct grpc_server_host {
+    struct env *env;
+    char *address, *token;
+    int message_bytes_max;
+    grpc_server *server;
+    grpc_completion_queue *queue;
+    struct grpc_tag stopped_tag;
+    struct grpc_method methods[METHODS_MAX];
+    size_t n_methods;
+    struct request requests[REQUESTS_WAITING];
+    uint32_t n_requests; // outstanding
+    pthread_t thread;
+    bool started, stopped, cancelled_all;
+    atomic_bool closing;
+    int64_t closing_ns;
+    pthread_mutex_t lock; // guards the list
+    struct grpc_server_call *calls;
+};
+
+// --- calls
+
+void grpc_server_call_ref(struct grpc_server_call *call) {
+    atomic_fetch_add(&call->refs, 1);
+}
+
+void grpc_server_call_unref(struct grpc_server_call *call) {
+    if (call == NULL || atomic_fetch_sub(&call->refs, 1) != 1) return;
+    grpc_stream_unref(call->stream);
+    mem_free(call);
+}
+
+int grpc_server_call_send(struct grpc_server_call *call, const void *data, size_t bytes) {
+    return grpc_stream_send(call->stream, data, bytes);
+}
+
+void grpc_server_call_end(struct grpc_server_call *call, int code, const char *text) {
+    grpc_stream_end(call->stream, (grpc_status_code)code, text, env_now_ns(call->host->env));
+}
+
+void grpc_server_call_cancel(struct grpc_server_call *call, const char *text) {
+    grpc_stream_cancel(call->stream, text);
+}
+
+static void list_add(struct grpc_server_host *h, struct grpc_server_call *call) {
+    pthread_mutex_lock(&h->lock);
+    call->next = h->calls;
+    if (h->calls != NULL) h->calls->previous = call;
+    h->calls = call;
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void list_remove(struct grpc_server_host *h, struct grpc_server_call *call) {
+    pthread_mutex_lock(&h->lock);
+    if (call->next != NULL) call->next->previous = call->previous;
+    if (call->previous != NULL)
+        call->previous->next = call->next;
+    else
+        h->calls = call->next;
+    pthread_mutex_unlock(&h->lock);
+}
+
+// --- accepting
+
+static void wait_for_call(struct grpc_server_host *h, struct request *r) {
+    grpc_call_details_init(&r->details);
+    grpc_metadata_array_init(&r->metadata);
+    r->call = NULL;
+    r->tag = (struct grpc_tag){OP_REQUEST, r};
+    grpc_call_error rc = grpc_server_request_call(h->server, &r->call, &r->details, &r->metadata,
+                                                  h->queue, h->queue, &r->tag);
+    check(rc == GRPC_CALL_OK);
+    h->n_requests++;
+}
+
+static void request_finish(struct request *r) {
+    grpc_call_details_destroy(&r->details);
+    grpc_metadata_array_destroy(&r->metadata);
+}
+
+// In the same time for every wrong token of one length.
+static bool equal_secret(const uint8_t *a, const uint8_t *b, size_t bytes) {
+    uint8_t different = 0;
+    for (size_t i = 0; i < bytes; i++)
+        different = (uint8_t)(different | (a[i] ^ b[i]));
+    return different == 0;
+}
+
+static bool has_token(const struct grpc_server_host *h, const grpc_metadata_array *metadata) {
+    static const char prefix[] = "Bearer ";
+    size_t prefix_bytes = sizeof prefix - 1, token_bytes = strlen(h->token);
+    for (size_t i = 0; i < metadata->count; i++) {
+        const grpc_metadata *m = &metadata->metadata[i];
+        if (grpc_slice_str_cmp(m->key, "authorization") != 0) continue;
+        const uint8_t *value = GRPC_SLICE_START_PTR(m->value);
+        size_t bytes = GRPC_SLICE_LENGTH(m->value);
+        return bytes == prefix_bytes + token_bytes && memcmp(value, prefix, prefix_bytes) == 0 &&
+               equal_secret(value + prefix_bytes, (const uint8_t *)h->token, token_bytes);
+    }
+    return false;
+}
+
+static const struct grpc_method *find_method(const struct grpc_server_host *h,
+                                             const grpc_call_details *details) {
+    for (size_t i = 0; i < h->n_methods; i++) {
+        if (grpc_slice_str_cmp(details->method, h->methods[i].path) == 0) return &h->methods[i];
+    }
+    return NULL;
+}
+
+static void watch_close(struct grpc_server_call *call) {
+    grpc_op op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    op.data.recv_close_on_server.cancelled = &call->was_cancelled;
+    grpc_stream_start(call->stream, OP_CLOSE, &op, 1);
+}
+
+static void send_accept(struct grpc_server_call *call) {
+    grpc_metadata accept = {.key = grpc_slice_from_static_string(GRPC_ACCEPT_KEY),
+                            .value = grpc_slice_from_static_string("1")};
+    grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    bool accepted = call->method != NULL;
+    op.data.send_initial_metadata.count = accepted ? 1 : 0;
+    op.data.send_initial_metadata.metadata = accepted ? &accept : NULL;
+    grpc_stream_start(call->stream, OP_OPEN, &op, 1);
+    grpc_stream_set_writable(call->stream);
+}
+
+static void refuse(struct grpc_server_call *call, grpc_status_code code, const char *text) {
+    send_accept(call);
+    grpc_server_call_end(call, code, text);
+}
+
+static void accept_call(struct grpc_server_host *h, struct request *r) {
+    struct grpc_server_call *call = mem_zalloc(sizeof *call);
+    if (call == NULL) {
+        grpc_call_cancel(r->call, NULL);
+        grpc_call_unref(r->call);
+        return;
+    }
+    call->host = h;
+    atomic_init(&call->refs, 1);
+    call->stream = grpc_stream_create(r->call, true, call);
+    if (call->stream == NULL) {
+        mem_free(call);
+        return;
+    }
+    list_add(h, call);
+    watch_close(call);
+    const struct grpc_method *method = find_method(h, &r->details);
+    if (atomic_load(&h->closing))
+        refuse(call, GRPC_STATUS_UNAVAILABLE, "the server is closing");
+    else if (method == NULL)
+        refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
+    else if (h->token != NULL && !method->without_token && !has_token(h, &r->metadata))
+        refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+    else {
+        call->method = method;
+        send_accept(call);
+        method->opened(method->context, call, &call->state);
+        grpc_stream_receive(call->stream);
+    }
+}
+
+static void on_request(struct grpc_server_host *h, struct request *r, bool ok) {
+    h->n_requests--;
+    if (ok) accept_call(h, r);
+    request_finish(r);
+    if (ok && !atomic_load(&h->closing)) wait_for_call(h, r);
+}
+
+// --- events of calls
+
+static void on_message(struct grpc_server_call *call, bool ok) {
+    const struct grpc_method *m = call->method;
+    uint8_t *data;
+    size_t bytes;
+    int rc = grpc_stream_take(call->stream, ok, &data, &bytes);
+    if (rc == 0) {
+        m->message(m->context, call->state, data, bytes);
+        mem_free(data);
+        grpc_stream_receive(call->stream);
+    } else if (rc == ERR_AGAIN) {
+        if (ok && m->half_closed != NULL) m->half_closed(m->context, call->state);
+    } else {
+        grpc_stream_cancel(call->stream, "no memory for a message");
+    }
+}
+
+static void on_call_event(struct grpc_server_host *h, struct grpc_server_call *call,
+                          enum stream_op op, bool ok) {
+    const struct grpc_method *m = call->method;
+    grpc_stream_completed(call->stream, op, ok);
+    if (op == OP_RECEIVE) on_message(call, ok);
+    if (!grpc_stream_finished(call->stream)) return;
+    if (m != NULL) m->closed(m->context, call->state, call->was_cancelled != 0);
+    list_remove(h, call);
+    grpc_server_call_unref(call);
+}
+
+// --- the loop
+
+typedef void (*call_visitor)(struct grpc_server_call *call, int64_t now_ns);
+
+static void visit_calls(struct grpc_server_host *h, call_visitor visit) {
+    int64_t now = env_now_ns(h->env);
+    pthread_mutex_lock(&h->lock);
+    for (struct grpc_server_call *c = h->calls; c != NULL; c = c->next)
+        visit(c, now);
+    pthread_mutex_unlock(&h->lock);
+}
+
+static void cancel_late(struct grpc_server_call *call, int64_t now_ns) {
+    if (grpc_stream_late(call->stream, now_ns, LATE_NS))
+        grpc_stream_cancel(call->stream, "it does not read its messages");
+}
+
+static void end_for_closing(struct grpc_server_call *call, int64_t now_ns) {
+    grpc_stream_end(call->stream, GRPC_STATUS_UNAVAILABLE, "the leader closed the stream", now_ns);
+}
+
+static void tick(struct grpc_server_host *h) {
+    visit_calls(h, cancel_late);
+    if (!atomic_load(&h->closing) || h->cancelled_all) return;
+    if (env_now_ns(h->env) - h->closing_ns < CLOSING_NS) return;
+    grpc_server_cancel_all_calls(h->server);
+    h->cancelled_all = true;
+}
+
+static void handle(struct grpc_server_host *h, const struct grpc_tag *tag, bool ok) {
+    if (tag->op == OP_REQUEST)
+        on_request(h, tag->owner, ok);
+    else if (tag->op == OP_STOPPED)
+        h->stopped = true;
+    else
+        on_call_event(h, tag->owner, tag->op, ok);
+}
+
+static bool over(const struct grpc_server_host *h) {
+    return h->stopped && h->n_requests == 0 && h->calls == NULL;
+}
+
+static void *loop(void *arg) {
+    struct grpc_server_host *h = arg;
+    int64_t ticked_ns = env_now_ns(h->env);
+    pthread_setname_np(pthread_self(), "grpc-server");
+    while (!over(h)) {
+        gpr_timespec deadline =
+            gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(TICK_MS, GPR_TIMESPAN));
+        grpc_event event = grpc_completion_queue_next(h->queue, deadline, NULL);
+        if (event.type == GRPC_OP_COMPLETE) handle(h, event.tag, event.success != 0);
+        if (env_now_ns(h->env) - ticked_ns < TICK_MS * NS_PER_MS) continue;
+        ticked_ns = env_now_ns(h->env);
+        tick(h);
+    }
+    return NULL;
+}
+
+// --- life
+
+int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,
+                            struct err_text *e) {
+    if (config->token == NULL && !channel_is_local(config->address))
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "refusing to listen on %s without a token: beyond loopback anyone could "
+                       "join; set one or "
+                       "listen on 127.0.0.1",
+                       config->address);
+    struct grpc_server_host *h = mem_zalloc(sizeof *h);
+    if (h == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
+    h->env = config->env;
+    h->message_bytes_max = config->message_bytes_max;
+    h->address = mem_strdup(config->address);
+    h->token = config->token != NULL ? mem_strdup(config->token) : NULL;
+    if (h->address == NULL || (config->token != NULL && h->token == NULL)) {
+        mem_free(h->address);
+        mem_free(h->token);
+        mem_free(h);
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
+    }
+    pthread_mutex_init(&h->lock, NULL);
+    grpc_runtime_start();
+    *out = h;
+    return 0;
+}
+
+void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_method *method) {
+    check(!h->started && h->n_methods < METHODS_MAX);
+    h->methods[h->n_methods++] = *method;
+}
+
+// gRPC only says that binding failed; binding again without it tells why.
+static const char *bind_error(const char *address) {
+    char host[256];
+    const char *colon = strrchr(address, ':');
+    size_t n = colon != NULL ? (size_t)(colon - address) : 0;
+    if (n == 0 || n >= sizeof host) return "not of the form host:port";
+    bool bracketed = address[0] == '[' && address[n - 1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(bracketed ? n - 2 : n),
+             address + (bracketed ? 1 : 0));
+    struct addrinfo hints = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found;
+    int rc = getaddrinfo(host, colon + 1, &hints, &found);
+    if (rc != 0) return gai_strerror(rc);
+    int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
+    const char *text = "unknown reason";
+    if (fd >= 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    if (fd < 0 || bind(fd, found->ai_addr, found->ai_addrlen) != 0 || listen(fd, 1) != 0)
+        text = strerrordesc_np(errno);
+    if (fd >= 0) close(fd);
+    freeaddrinfo(found);
+    return text;
+}
+
+static int bind_port(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
+    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
+    int bound = grpc_server_add_http2_port(h->server, h->address, plain);
+    grpc_server_credentials_release(plain);
+    if (bound == 0)
+        return err_set(e, ERR_FATAL_IO, "cannot listen on %s: %s", h->address,
+                       bind_error(h->address));
+    *port = strncmp(h->address, "unix:", 5) == 0 ? 0 : (uint16_t)bound;
+    return 0;
+}
+
+static int start(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
+    struct grpc_runtime_args args;
+    grpc_runtime_server_args(&args, h->message_bytes_max);
+    h->queue = grpc_completion_queue_create_for_next(NULL);
+    h->server = grpc_server_create(&args.list, NULL);
+    grpc_server_register_completion_queue(h->server, h->queue, NULL);
+    int rc = bind_port(h, port, e);
+    if (rc != 0) return rc;
+    grpc_server_start(h->server);
+    for (size_t i = 0; i < REQUESTS_WAITING; i++)
+        wait_for_call(h, &h->requests[i]);
+    // A server that has started cannot be taken back without its loop.
+    check(grpc_runtime_thread(&h->thread, loop, h) == 0);
+    h->started = true;
+    return 0;
+}
+
+int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
+    sigset_t old;
+    grpc_runtime_block_signals(&old);
+    int rc = start(h, port, e);
+    grpc_runtime_restore_signals(&old);
+    if (rc == 0 && h->token != NULL && !channel_is_local(h->address))
+        log_warn("grpc", "the token travels unencrypted on %s: keep this network private",
+                 h->address);
+    return rc;
+}
+
+static void drain(grpc_completion_queue *queue) {
+    grpc_completion_queue_shutdown(queue);
+    while (grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL).type !=
+           GRPC_QUEUE_SHUTDOWN) {
+    }
+    grpc_completion_queue_destroy(queue);
+}
+
+static void stop(struct grpc_server_host *h) {
+    h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
+    if (h->started) {
+        h->closing_ns = env_now_ns(h->env);
+        atomic_store(&h->closing, true);
+        grpc_server_shutdown_and_notify(h->server, h->queue, &h->stopped_tag);
+        visit_calls(h, end_for_closing);
+        pthread_join(h->thread, NULL);
+    } else {
+        grpc_server_shutdown_and_notify(h->server, h->queue, &h->stopped_tag);
+        grpc_completion_queue_next(h->queue, gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
+    }
+    grpc_server_destroy(h->server);
+    drain(h->queue);
+}
+
+void grpc_server_host_destroy(struct grpc_server_host *h) {
+    if (h == NULL) return;
+    if (h->server != NULL) stop(h);
+    grpc_runtime_stop();
+    pthread_mutex_destroy(&h->lock);
+    mem_free(h->address);
+    mem_free(h->token);
+    mem_free(h);
+}

@@ -1,0 +1,57 @@
+// grpc_server.h: the process's gRPC server: one port, one completion-queue thread, and methods that modules register.
+//
+// A method is named by its path and served as a stream of raw messages, which covers every kind of call (a unary one is a
+// stream of one message each way). Callbacks run on the server's thread and must not block; everything else may be called
+// from any thread. Registered today: Cluster.Join (channel_grpc_server.c).
+#ifndef MOESAIC_COMMON_NET_GRPC_SERVER_H
+#define MOESAIC_COMMON_NET_GRPC_SERVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/env.h"
+#include "common/base/err.h"
+
+struct grpc_server_host;
+struct grpc_server_call;
+
+// The metadata key of the server's first answer: with it a client knows that its call was accepted.
+#define GRPC_ACCEPT_KEY "moesaic-accept"
+
+struct grpc_method {
+    const char *path;   // "/moesaic.control.v1.Cluster/Join"
+    bool without_token; // may be called without the server's token
+    void *context;
+    // In this order: opened, message*, half_closed?, closed. *state is the method's own, one a call.
+    void (*opened)(void *context, struct grpc_server_call *call, void **state);
+    void (*message)(void *context, void *state, const uint8_t *data, size_t bytes);
+    void (*half_closed)(void *context, void *state);              // the client has sent its last message
+    void (*closed)(void *context, void *state, bool connection_lost); // the last callback; the call may be unreferenced now
+};
+
+struct grpc_server_config {
+    struct env *env;
+    const char *address;   // "host:port", port 0 picks one; "unix:path"
+    const char *token;     // bearer token or NULL. Beyond loopback one is required
+    int message_bytes_max; // of one received
+};
+
+int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config, struct err_text *e);
+// Before start. The method is copied. At most 32.
+void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_method *method);
+// *port: the bound one (0 for a unix socket). A port in use is an error that names it.
+int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct err_text *e);
+// Ends every call with UNAVAILABLE, waits at most about a second, closes. Every call gets its closed callback. NULL is fine.
+void grpc_server_host_destroy(struct grpc_server_host *h);
+
+// Any thread that holds a reference; opened may take one, closed must have given it back or do it later.
+void grpc_server_call_ref(struct grpc_server_call *call);
+void grpc_server_call_unref(struct grpc_server_call *call);
+// Copies; ERR_PEER_LOST when the call is over. 1,000 messages waiting cancel the call.
+int grpc_server_call_send(struct grpc_server_call *call, const void *data, size_t bytes);
+// Ends the call after what was sent; code is a grpc_status_code.
+void grpc_server_call_end(struct grpc_server_call *call, int code, const char *text);
+void grpc_server_call_cancel(struct grpc_server_call *call, const char *text);
+
+#endif

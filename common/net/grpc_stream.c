@@ -1,0 +1,245 @@
+// grpc_stream.c: the queue of one call: one message in flight each way, everything else waits here.
+#include "common/net/grpc_stream.h"
+
+#include <grpc/byte_buffer_reader.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+
+struct grpc_outgoing {
+    struct grpc_outgoing *next;
+    grpc_byte_buffer *buffer; // owned
+};
+
+struct grpc_stream *grpc_stream_create(grpc_call *call, bool is_server, void *owner) {
+    struct grpc_stream *s = mem_zalloc(sizeof *s);
+    if (s == NULL) {
+        grpc_call_cancel(call, NULL);
+        grpc_call_unref(call);
+        return NULL;
+    }
+    s->call = call;
+    s->is_server = is_server;
+    s->in_flight_text = grpc_empty_slice();
+    atomic_init(&s->refs, 1);
+    pthread_mutex_init(&s->lock, NULL);
+    for (int op = 0; op < OP_COUNT; op++)
+        s->tags[op] = (struct grpc_tag){(enum stream_op)op, owner};
+    return s;
+}
+
+void grpc_stream_ref(struct grpc_stream *s) {
+    atomic_fetch_add(&s->refs, 1);
+}
+
+static void drop_queue(struct grpc_stream *s) {
+    while (s->first != NULL) {
+        struct grpc_outgoing *old = s->first;
+        s->first = old->next;
+        grpc_byte_buffer_destroy(old->buffer);
+        mem_free(old);
+    }
+    s->last = NULL;
+    s->n_waiting = 0;
+}
+
+void grpc_stream_unref(struct grpc_stream *s) {
+    if (s == NULL || atomic_fetch_sub(&s->refs, 1) != 1) return;
+    check(s->call == NULL); // its events would still point here
+    pthread_mutex_destroy(&s->lock);
+    mem_free(s);
+}
+
+// --- batches, all under the lock
+
+static void cancel_locked(struct grpc_stream *s, const char *text) {
+    if (s->call != NULL && !s->closed)
+        grpc_call_cancel_with_status(s->call, GRPC_STATUS_CANCELLED, text, NULL);
+}
+
+static void start_locked(struct grpc_stream *s, enum stream_op op, const grpc_op *ops,
+                         size_t n_ops) {
+    if (s->call == NULL) return;
+    s->n_pending++;
+    if (grpc_call_start_batch(s->call, ops, n_ops, &s->tags[op], NULL) == GRPC_CALL_OK) return;
+    s->n_pending--; // no event will come; a refused batch leaves the call unusable
+    cancel_locked(s, "gRPC refused an operation");
+}
+
+static void send_next(struct grpc_stream *s) {
+    struct grpc_outgoing *out = s->first;
+    s->first = out->next;
+    if (s->first == NULL) s->last = NULL;
+    s->n_waiting--;
+    s->in_flight = out->buffer;
+    s->sending = true;
+    mem_free(out);
+    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
+    op.data.send_message.send_message = s->in_flight;
+    start_locked(s, OP_SEND, &op, 1);
+}
+
+static void send_end(struct grpc_stream *s) {
+    grpc_op op = {.op = s->is_server ? GRPC_OP_SEND_STATUS_FROM_SERVER
+                                     : GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+    s->end_sent = true;
+    if (s->is_server) {
+        s->in_flight_text = grpc_slice_from_copied_string(s->text);
+        op.data.send_status_from_server.status = s->code;
+        op.data.send_status_from_server.status_details = &s->in_flight_text;
+    }
+    start_locked(s, OP_END, &op, 1);
+}
+
+static void pump(struct grpc_stream *s) {
+    if (!s->writable || s->sending || s->closed) return;
+    if (s->first != NULL)
+        send_next(s);
+    else if (s->ending && !s->end_sent)
+        send_end(s);
+}
+
+// --- any thread
+
+int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes) {
+    struct grpc_outgoing *out = mem_zalloc(sizeof *out);
+    if (out == NULL) return ERR_FATAL_NOMEM;
+    grpc_slice slice = grpc_slice_from_copied_buffer(data, bytes);
+    out->buffer = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    int rc = 0;
+    pthread_mutex_lock(&s->lock);
+    if (s->closed || s->ending) rc = ERR_PEER_LOST;
+    if (rc == 0 && s->n_waiting >= GRPC_STREAM_WAITING_MAX) {
+        cancel_locked(s, "it does not read its messages");
+        rc = ERR_PEER_LOST;
+    }
+    if (rc == 0) {
+        if (s->last != NULL)
+            s->last->next = out;
+        else
+            s->first = out;
+        s->last = out;
+        s->n_waiting++;
+        pump(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc == 0) return 0;
+    grpc_byte_buffer_destroy(out->buffer);
+    mem_free(out);
+    return rc;
+}
+
+void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text,
+                     int64_t now_ns) {
+    pthread_mutex_lock(&s->lock);
+    if (!s->ending) {
+        s->ending = true;
+        s->ending_ns = now_ns;
+        s->code = code;
+        snprintf(s->text, sizeof s->text, "%s", text);
+        pump(s);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
+void grpc_stream_cancel(struct grpc_stream *s, const char *text) {
+    pthread_mutex_lock(&s->lock);
+    cancel_locked(s, text);
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns) {
+    pthread_mutex_lock(&s->lock);
+    bool late = s->ending && !s->closed && now_ns - s->ending_ns > span_ns;
+    pthread_mutex_unlock(&s->lock);
+    return late;
+}
+
+// --- the queue's thread
+
+void grpc_stream_start(struct grpc_stream *s, enum stream_op op, const grpc_op *ops, size_t n_ops) {
+    pthread_mutex_lock(&s->lock);
+    start_locked(s, op, ops, n_ops);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void grpc_stream_set_writable(struct grpc_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    s->writable = true;
+    pump(s);
+    pthread_mutex_unlock(&s->lock);
+}
+
+void grpc_stream_receive(struct grpc_stream *s) {
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &s->incoming;
+    s->receiving = true;
+    grpc_stream_start(s, OP_RECEIVE, &op, 1);
+}
+
+static void completed_locked(struct grpc_stream *s, enum stream_op op, bool ok) {
+    s->n_pending--;
+    if (op == OP_SEND) {
+        grpc_byte_buffer_destroy(s->in_flight);
+        s->in_flight = NULL;
+        s->sending = false;
+        if (!ok) drop_queue(s); // the call is over, its close follows
+    }
+    if (op == OP_END) grpc_slice_unref(s->in_flight_text);
+    if (op == OP_END) s->in_flight_text = grpc_empty_slice();
+    if (op == OP_CLOSE) {
+        s->closed = true;
+        drop_queue(s);
+    }
+    pump(s);
+}
+
+void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok) {
+    pthread_mutex_lock(&s->lock);
+    completed_locked(s, op, ok);
+    pthread_mutex_unlock(&s->lock);
+    if (op == OP_RECEIVE) s->receiving = false;
+}
+
+int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes) {
+    grpc_byte_buffer *buffer = s->incoming;
+    grpc_byte_buffer_reader reader;
+    s->incoming = NULL;
+    if (!ok || buffer == NULL) {
+        if (buffer != NULL) grpc_byte_buffer_destroy(buffer);
+        return ERR_AGAIN;
+    }
+    size_t total = grpc_byte_buffer_length(buffer), used = 0;
+    uint8_t *copy = mem_alloc(total);
+    if (copy == NULL || !grpc_byte_buffer_reader_init(&reader, buffer)) {
+        mem_free(copy);
+        grpc_byte_buffer_destroy(buffer);
+        return copy == NULL ? ERR_FATAL_NOMEM : ERR_PEER_PROTOCOL;
+    }
+    grpc_slice slice;
+    while (grpc_byte_buffer_reader_next(&reader, &slice)) {
+        size_t n = GRPC_SLICE_LENGTH(slice);
+        check(n <= total - used);
+        if (n > 0) memcpy(copy + used, GRPC_SLICE_START_PTR(slice), n);
+        used += n;
+        grpc_slice_unref(slice);
+    }
+    grpc_byte_buffer_reader_destroy(&reader);
+    grpc_byte_buffer_destroy(buffer);
+    *data = copy;
+    *bytes = used;
+    return 0;
+}
+
+bool grpc_stream_finished(struct grpc_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    bool finished = s->closed && s->n_pending == 0;
+    grpc_call *call = finished ? s->call : NULL;
+    if (finished) s->call = NULL;
+    pthread_mutex_unlock(&s->lock);
+    if (call != NULL) grpc_call_unref(call);
+    return finished;
+}

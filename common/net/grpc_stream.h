@@ -1,0 +1,76 @@
+// grpc_stream.h: one gRPC call as a stream of messages, the same at the client and at the server.
+//
+// Owns the call, the messages that wait to be sent, and the message being received. One completion-queue thread handles its
+// events; any thread that holds a reference may send, end or cancel. Used by grpc_server.c and channel_grpc_client.c.
+#ifndef MOESAIC_COMMON_NET_GRPC_STREAM_H
+#define MOESAIC_COMMON_NET_GRPC_STREAM_H
+
+#include <grpc/byte_buffer.h>
+#include <grpc/grpc.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define GRPC_STREAM_WAITING_MAX 1000
+
+// What an event of the completion queue is about; its tag is a struct grpc_tag.
+enum stream_op { OP_REQUEST, OP_STOPPED, OP_OPEN, OP_RECEIVE, OP_SEND, OP_END, OP_CLOSE, OP_COUNT };
+
+struct grpc_tag {
+    enum stream_op op;
+    void *owner;
+};
+
+struct grpc_outgoing;
+
+struct grpc_stream {
+    atomic_uint refs;
+    bool is_server;
+    struct grpc_tag tags[OP_COUNT];
+    // Of the queue's thread.
+    grpc_byte_buffer *incoming;
+    bool receiving;
+    // Guarded by lock, which also puts the batches of the call in order.
+    pthread_mutex_t lock;
+    grpc_call *call; // NULL once everything about it has completed
+    struct grpc_outgoing *first, *last;
+    grpc_byte_buffer *in_flight;
+    grpc_slice in_flight_text;
+    uint32_t n_waiting, n_pending; // messages; batches whose event has not come
+    bool writable, sending, ending, end_sent, closed;
+    int64_t ending_ns; // when the end was asked for
+    grpc_status_code code;
+    char text[ERR_TEXT_MAX];
+};
+
+// Takes over the call. One reference for the caller. NULL: no memory, the call was cancelled and released.
+struct grpc_stream *grpc_stream_create(grpc_call *call, bool is_server, void *owner);
+void grpc_stream_ref(struct grpc_stream *s);
+void grpc_stream_unref(struct grpc_stream *s); // NULL is fine
+
+// Any thread.
+// Copies the message into the queue. ERR_PEER_LOST when the call is over; a peer that lets GRPC_STREAM_WAITING_MAX pile up is cancelled.
+int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes);
+// After what waits: the server sends code and text, the client closes its side. now_ns is remembered for grpc_stream_late.
+void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text, int64_t now_ns);
+void grpc_stream_cancel(struct grpc_stream *s, const char *text);
+// Whether the end was asked for more than span_ns ago and has not come: the peer does not read.
+bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns);
+
+// The queue's thread only.
+// Starts a batch of the call whose event is op.
+void grpc_stream_start(struct grpc_stream *s, enum stream_op op, const grpc_op *ops, size_t n_ops);
+void grpc_stream_set_writable(struct grpc_stream *s);
+void grpc_stream_receive(struct grpc_stream *s);
+// Accounts for an event. Must be called once for each.
+void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);
+// The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the call is over.
+int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes);
+// True once the call is closed and every event has come; the call was released then.
+bool grpc_stream_finished(struct grpc_stream *s);
+
+#endif
