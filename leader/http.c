@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -268,6 +269,27 @@ static uint16_t port_of(int fd) {
                     NI_NUMERICSERV) != 0)
         return 0;
     return (uint16_t)strtoul(text, NULL, 10);
+}
+
+static bool is_loopback(const struct addrinfo *a) {
+    if (a->ai_family == AF_INET) {
+        const struct sockaddr_in *v4 = (const void *)a->ai_addr;
+        return ntohl(v4->sin_addr.s_addr) >> 24 == 127;
+    }
+    const struct sockaddr_in6 *v6 = (const void *)a->ai_addr;
+    return a->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+}
+
+bool http_host_is_loopback(const char *host) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct addrinfo *list = NULL;
+    if (host == NULL || host[0] == '\0' || getaddrinfo(host, NULL, &hints, &list) != 0)
+        return false;
+    bool yes = true;
+    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next)
+        yes &= is_loopback(a);
+    freeaddrinfo(list);
+    return yes;
 }
 
 static int open_socket(const struct http_config *config, int *out, struct err_text *e) {

@@ -48,6 +48,9 @@ struct http_counters {
     uint32_t n_calls;      // in flight now
 };
 
+// True when every address of the name is of this machine alone.
+bool http_host_is_loopback(const char *host);
+
 int http_start(struct http **out, const struct http_config *config, uint16_t *port,
                struct err_text *e);
 // Accepts no more connections; what is in flight goes on, each connection closes after its answer.

@@ -1,0 +1,380 @@
+// leader_http.c: the HTTP server with handlers of its own: framing, limits, streams, clients that
+// leave.
+#include "leader/http.h"
+
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/limits.h"
+#include "tests/harness/http_client.h"
+
+struct site {
+    struct env *env;
+    struct http *http;
+    uint16_t port;
+    struct http_call *_Atomic held;
+    _Atomic int gone;
+};
+
+static void answer(struct http_call *c, const char *text) {
+    struct http_reply r = {.status = 200, .content_type = "text/plain"};
+    buf_init(&r.body, 0);
+    buf_text(&r.body, text);
+    http_call_reply(c, &r);
+}
+
+static void echo(void *context, struct http_call *c) {
+    size_t bytes;
+    const char *body = http_call_body(c, &bytes);
+    (void)context;
+    answer(c, body);
+}
+
+static void note_gone(void *context) {
+    struct site *s = context;
+    s->gone++;
+}
+
+// Waits for the test's thread.
+static void hold(void *context, struct http_call *c) {
+    struct site *s = context;
+    http_call_hold(c);
+    ck_assert(http_call_on_gone(c, note_gone, s));
+    s->held = c;
+}
+
+static void stream(void *context, struct http_call *c) {
+    http_call_stream(c);
+    hold(context, c);
+}
+
+static const struct http_route routes[] = {{"/echo", HTTP_POST, echo},
+                                           {"/get", HTTP_GET, echo},
+                                           {"/tree/", HTTP_GET, echo},
+                                           {"/hold", HTTP_POST, hold},
+                                           {"/stream", HTTP_POST, stream}};
+
+static void site_start(struct site *s) {
+    struct err_text e;
+    memset(s, 0, sizeof *s);
+    s->env = env_real_create();
+    struct http_config config = {.env = s->env,
+                                 .host = "127.0.0.1",
+                                 .routes = routes,
+                                 .n_routes = sizeof routes / sizeof *routes,
+                                 .context = s,
+                                 .connections_max = 64,
+                                 .call_bytes_max = 1000,
+                                 .bodies_bytes_max = 1500,
+                                 .idle_timeout_s = 5};
+    ck_assert_msg(http_start(&s->http, &config, &s->port, &e) == 0, "%s", e.text);
+}
+
+static void site_stop(struct site *s) {
+    http_stop(s->http);
+    if (s->held != NULL) http_call_release(s->held);
+    http_destroy(s->http);
+    env_real_destroy(s->env);
+}
+
+static void pause_ms(struct site *s, int ms) {
+    struct waker *w;
+    ck_assert_int_eq(waker_create(s->env, &w), 0);
+    waker_wait(w, env_now_ns(s->env) + ms * NS_PER_MS);
+    waker_destroy(w);
+}
+
+static struct http_call *await_held(struct site *s) {
+    for (int i = 0; i < 1000 && s->held == NULL; i++)
+        pause_ms(s, 10);
+    ck_assert(s->held != NULL);
+    return s->held;
+}
+
+static bool await_gone(struct site *s) {
+    for (int i = 0; i < 1000 && s->gone == 0; i++)
+        pause_ms(s, 5);
+    return s->gone == 1;
+}
+
+static int status_of(struct site *s, const char *request) {
+    struct buf out;
+    int fd = http_client_connect(s->port);
+    buf_init(&out, 0);
+    http_client_send(fd, request, strlen(request));
+    http_client_read(fd, &out, "\r\n\r\n");
+    int status = http_client_status(&out);
+    buf_finish(&out);
+    close(fd);
+    return status;
+}
+
+START_TEST(body_and_headers_go_round) {
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    http_client_post(s.port, "/echo", "hello", &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    char *body = http_client_body(&out);
+    ck_assert_str_eq(body, "hello");
+    ck_assert(strstr(out.data, "X-Request-Id: ") != NULL);
+    free(body);
+    buf_finish(&out);
+    const char *own = "POST /echo HTTP/1.1\r\nHost: x\r\nX-Request-Id: abc-1\r\nConnection: close"
+                      "\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    int fd = http_client_connect(s.port);
+    buf_init(&out, 0);
+    http_client_send(fd, own, strlen(own));
+    http_client_read(fd, &out, NULL);
+    ck_assert(strstr(out.data, "X-Request-Id: abc-1\r\n") != NULL);
+    ck_assert(strstr(out.data, "\r\n\r\nabcde") != NULL);
+    buf_finish(&out);
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(unknown_paths_and_methods_are_refused_in_openai_shape) {
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    http_client_get(s.port, "/nothing", &out);
+    ck_assert_int_eq(http_client_status(&out), 404);
+    ck_assert(strstr(out.data, "{\"error\":{\"message\":") != NULL);
+    buf_finish(&out);
+    http_client_get(s.port, "/echo", &out);
+    ck_assert_int_eq(http_client_status(&out), 405);
+    ck_assert(strstr(out.data, "Allow: POST\r\n") != NULL);
+    buf_finish(&out);
+    http_client_get(s.port, "/tree/", &out);
+    ck_assert_int_eq(http_client_status(&out), 404);
+    buf_finish(&out);
+    http_client_get(s.port, "/tree/a/b", &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    ck_assert_int_eq(status_of(&s, "HEAD /get HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(ambiguous_framing_is_refused) {
+    struct site s;
+    site_start(&s);
+    ck_assert_int_eq(status_of(&s, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+                                   "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+                     400);
+    ck_assert_int_eq(status_of(&s, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n"
+                                   "Content-Length: 6\r\n\r\nhello"),
+                     400);
+    ck_assert_int_eq(status_of(&s, "POST /echo HTTP/1.1\r\nHost: x\r\n"
+                                   "Transfer-Encoding: gzip\r\n\r\nhello"),
+                     400);
+    ck_assert_int_eq(status_of(&s, "POST /echo HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), 400);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(bodies_over_the_limit_get_413_announced_or_not) {
+    struct site s;
+    site_start(&s);
+    ck_assert_int_eq(
+        status_of(&s, "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1001\r\n\r\n"), 413);
+    ck_assert_int_eq(status_of(&s, "POST /echo HTTP/1.1\r\nHost: x\r\n"
+                                   "Content-Length: 99999999999999999999999\r\n\r\n"),
+                     413);
+    char request[2048] =
+        "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4b0\r\n";
+    size_t n = strlen(request);
+    memset(request + n, 'x', 1200);
+    memcpy(request + n + 1200, "\r\n0\r\n\r\n", 8);
+    ck_assert_int_eq(status_of(&s, request), 413);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(held_bodies_are_bounded_together) {
+    struct site s;
+    struct buf out;
+    char body[901];
+    memset(body, 'x', 900);
+    body[900] = '\0';
+    site_start(&s);
+    char request[1100];
+    snprintf(request, sizeof request,
+             "POST /hold HTTP/1.1\r\nHost: x\r\nContent-Length: 900\r\n\r\n%s", body);
+    int fd = http_client_connect(s.port);
+    http_client_send(fd, request, strlen(request));
+    await_held(&s);
+    http_client_post(s.port, "/echo", body, &out);
+    ck_assert_int_eq(http_client_status(&out), 503);
+    buf_finish(&out);
+    http_call_drop_body(s.held);
+    http_client_post(s.port, "/echo", body, &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
+#define HOLD "POST /hold HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+#define STREAM "POST /stream HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+
+START_TEST(a_client_that_leaves_while_it_waits_is_noticed) {
+    struct site s;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    http_client_send(fd, HOLD, strlen(HOLD));
+    struct http_call *c = await_held(&s);
+    pause_ms(&s, 20);
+    ck_assert_int_eq(s.gone, 0);
+    close(fd);
+    ck_assert(await_gone(&s));
+    ck_assert(http_call_gone(c));
+    answer(c, "too late");
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(a_client_that_leaves_a_silent_stream_is_noticed) {
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    buf_init(&out, 0);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    struct http_call *c = await_held(&s);
+    ck_assert_int_eq(http_call_write(c, "data: 1\n\n", 9), 0);
+    ck_assert(http_client_read(fd, &out, "data: 1\n\n"));
+    buf_finish(&out);
+    close(fd);
+    ck_assert(await_gone(&s));
+    ck_assert_int_eq(http_call_write(c, "x", 1), ERR_REQ_ABORTED);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(a_stream_arrives_in_order_and_the_connection_is_kept) {
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    buf_init(&out, 0);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    struct http_call *c = await_held(&s);
+    struct buf want;
+    buf_init(&want, 0);
+    for (int i = 0; i < 500; i++) {
+        char event[32];
+        snprintf(event, sizeof event, "data: %d\n\n", i);
+        buf_text(&want, event);
+        ck_assert_int_eq(http_call_write(c, event, strlen(event)), 0);
+    }
+    http_call_on_gone(c, NULL, NULL);
+    http_call_end(c);
+    ck_assert(http_client_read(fd, &out, "\r\n0\r\n\r\n"));
+    char *body = http_client_body(&out);
+    buf_add(&want, "", 1);
+    ck_assert_str_eq(body, want.data);
+    free(body);
+    buf_finish(&want);
+    buf_finish(&out);
+    buf_init(&out, 0);
+    const char *again = "GET /get HTTP/1.1\r\nHost: x\r\n\r\n";
+    http_client_send(fd, again, strlen(again));
+    ck_assert(http_client_read(fd, &out, "\r\n\r\n"));
+    ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    close(fd);
+    ck_assert_int_eq(s.gone, 0);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(a_reader_that_does_not_read_is_cut) {
+    struct site s;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    int small = 4096;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    struct http_call *c = await_held(&s);
+    static char block[65536];
+    memset(block, 'x', sizeof block);
+    int rc = 0;
+    for (int i = 0; i < 4096 && rc == 0; i++)
+        rc = http_call_write(c, block, sizeof block);
+    ck_assert_int_eq(rc, ERR_REQ_TOO_LARGE);
+    ck_assert(await_gone(&s));
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(stopping_ends_waiting_and_streaming_calls) {
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    await_held(&s);
+    int half = http_client_connect(s.port); // never sends its body
+    const char *part = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab";
+    http_client_send(half, part, strlen(part));
+    pause_ms(&s, 20);
+    http_stop(s.http);
+    ck_assert_int_eq(s.gone, 1);
+    buf_init(&out, 0);
+    ck_assert(http_client_read(fd, &out, NULL)); // closed, without the last chunk
+    ck_assert(strstr(out.data, "\r\n0\r\n\r\n") == NULL);
+    buf_finish(&out);
+    close(fd);
+    close(half);
+    http_call_release(s.held);
+    http_destroy(s.http);
+    env_real_destroy(s.env);
+}
+END_TEST
+
+START_TEST(a_port_in_use_is_named) {
+    struct site s;
+    struct err_text e;
+    struct http *other;
+    uint16_t port;
+    site_start(&s);
+    struct http_config config = {.env = s.env, .host = "127.0.0.1", .port = s.port};
+    ck_assert_int_eq(http_start(&other, &config, &port, &e), ERR_FATAL_IO);
+    ck_assert(strstr(e.text, "127.0.0.1") != NULL);
+    ck_assert(http_host_is_loopback("127.0.0.1") && http_host_is_loopback("localhost"));
+    ck_assert(!http_host_is_loopback("0.0.0.0") && !http_host_is_loopback(NULL));
+    site_stop(&s);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("leader_http");
+    TCase *t = tcase_create("http");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, body_and_headers_go_round);
+    tcase_add_test(t, unknown_paths_and_methods_are_refused_in_openai_shape);
+    tcase_add_test(t, ambiguous_framing_is_refused);
+    tcase_add_test(t, bodies_over_the_limit_get_413_announced_or_not);
+    tcase_add_test(t, held_bodies_are_bounded_together);
+    tcase_add_test(t, a_client_that_leaves_while_it_waits_is_noticed);
+    tcase_add_test(t, a_client_that_leaves_a_silent_stream_is_noticed);
+    tcase_add_test(t, a_stream_arrives_in_order_and_the_connection_is_kept);
+    tcase_add_test(t, a_reader_that_does_not_read_is_cut);
+    tcase_add_test(t, stopping_ends_waiting_and_streaming_calls);
+    tcase_add_test(t, a_port_in_use_is_named);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK); // sanitizers see leaks at the end of this process
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
