@@ -1,6 +1,7 @@
 // folder.h: a model's folder as a whole: are two of them the same model?
 //
-// The leader and each worker compute it over their own copy; a worker with another digest is refused.
+// The leader and each worker compute it over their own copy; a worker with another digest is
+// refused.
 #ifndef MOESAIC_COMMON_MODEL_FOLDER_H
 #define MOESAIC_COMMON_MODEL_FOLDER_H
 

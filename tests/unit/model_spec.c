@@ -144,6 +144,36 @@ START_TEST(spec_understands_newer_keys) {
 }
 END_TEST
 
+// The sizes that two released models have, and the weights that follow from them, in billions.
+static double parameters(const struct model_spec *s) {
+    double attention = (2.0 * s->n_heads + 2.0 * s->n_kv_heads) * s->head_dim * s->hidden;
+    double experts = (3.0 * s->inner_expert + 1) * s->router.n_experts * s->hidden;
+    return (s->n_layers * (attention + experts) +
+            (s->tied_embeddings ? 1.0 : 2.0) * s->vocab * s->hidden) /
+           1e9;
+}
+
+START_TEST(spec_takes_released_models) {
+    struct model_spec s =
+        accept_patched(qwen_base, "{\"bos_token_id\": 151643, \"eos_token_id\": 151645, "
+                                  "\"head_dim\": 128, \"hidden_size\": 2048,"
+                                  "\"intermediate_size\": 6144, \"max_position_embeddings\": "
+                                  "40960, \"moe_intermediate_size\": 768,"
+                                  "\"num_attention_heads\": 32, \"num_experts\": 128, "
+                                  "\"num_experts_per_tok\": 8, \"num_hidden_layers\": 48,"
+                                  "\"num_key_value_heads\": 4, \"rope_theta\": 1000000.0, "
+                                  "\"tie_word_embeddings\": false, \"vocab_size\": 151936}");
+    ck_assert_double_eq_tol(parameters(&s), 30.53, 0.01);
+    s = accept_patched(mixtral_base, "{\"bos_token_id\": 1, \"eos_token_id\": 2, \"hidden_size\": "
+                                     "4096, \"intermediate_size\": 14336,"
+                                     "\"max_position_embeddings\": 32768, \"num_attention_heads\": "
+                                     "32, \"num_hidden_layers\": 32,"
+                                     "\"num_key_value_heads\": 8, \"num_local_experts\": 8, "
+                                     "\"tie_word_embeddings\": false, \"vocab_size\": 32000}");
+    ck_assert_double_eq_tol(parameters(&s), 46.7, 0.01);
+}
+END_TEST
+
 static const struct {
     const char *patch, *word; // the message must contain the word
 } refused[] = {
@@ -409,6 +439,7 @@ int main(void) {
     tcase_add_test(c, spec_places_dense_layers_by_step_and_list);
     tcase_add_test(c, spec_takes_a_model_that_is_dense_throughout);
     tcase_add_test(c, spec_understands_newer_keys);
+    tcase_add_test(c, spec_takes_released_models);
     tcase_add_loop_test(c, spec_refuses_by_name, 0, (int)(sizeof refused / sizeof *refused));
     tcase_add_test(c, spec_refuses_a_bad_mixtral_window);
     tcase_add_test(c, spec_prefers_stop_ids_of_the_generation_config);
