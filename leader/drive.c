@@ -111,14 +111,12 @@ static int flush(struct drive *d, int64_t now_ns, struct err_text *e) {
     return err == 0 ? 0 : err_set(e, err, "earlier plans did not leave: %s", err_name(err));
 }
 
-int drive_pump(struct drive *d, bool *progress, struct err_text *e) {
-    *progress = false;
+int drive_pump(struct drive *d, struct err_text *e) {
     while (d->open && d->n_flights < d->config.depth) {
         struct flight *f = &d->flights[(d->first + d->n_flights) % d->config.depth];
         if (!sched_plan(d->config.sched, &f->plan)) return 0;
         f->begun_ns = env_now_ns(d->config.env);
         d->n_flights++;
-        *progress = true;
         int err = flush(d, f->begun_ns, e);
         if (err == 0) err = send_plans(d, f, e);
         if (err != 0) return err;

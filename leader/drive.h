@@ -40,8 +40,8 @@ void drive_begin(struct drive *d, uint64_t epoch); // the group is formed and co
 void drive_end(struct drive *d); // it is gone; forgets the steps in flight. Fine in any state
 
 // Plans and sends what the pipeline still takes. 0, or ERR_PEER_*: the group is lost and e says
-// why. *progress: a step was sent.
-int drive_pump(struct drive *d, bool *progress, struct err_text *e);
+// why.
+int drive_pump(struct drive *d, struct err_text *e);
 // Takes in one result; the message stays the caller's. ERR_PEER_PROTOCOL: it is not what was asked
 // for.
 int drive_result(struct drive *d, const struct fabric_msg *message, struct err_text *e);

@@ -203,7 +203,7 @@ void form_close(struct members *m, const struct member *skip, const char *reason
     bool was_ready = m->stage == STAGE_READY;
     m->stage = STAGE_NONE; // first: what follows may come back here
     m->stage_deadline_ns = NO_DEADLINE;
-    m->form_after_ns = env_now_ns(m->config.env) + (was_ready ? 0 : MEMBER_RETRY_NS);
+    m->form_after_ns = env_now_ns(m->config.env) + (was_ready ? MEMBER_SETTLE_NS : MEMBER_RETRY_NS);
     m->version++;
     log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "epoch %" PRIu64 " closed %s reason %s",
               m->epoch, was_ready ? "after it was ready" : "while forming", reason);

@@ -363,7 +363,7 @@ static bool receive(struct leader *l, int64_t deadline_ns) {
         take_result(l, &message);
         return true;
     }
-    if (err != ERR_AGAIN && err != ERR_PEER_TIMEOUT) {
+    if (err != ERR_AGAIN && err != ERR_PEER_TIMEOUT && err != ERR_FATAL_STOPPED) {
         struct err_text e;
         err_set(&e, err, "the fabric reports %s", err_name(err));
         lose_group(l, &e);
@@ -378,10 +378,9 @@ static void drain_results(struct leader *l) {
 
 static void pump(struct leader *l) {
     struct err_text e;
-    bool progress;
-    if (drive_pump(l->drive, &progress, &e) != 0 ||
-        drive_late(l->drive, env_now_ns(l->config.env), &e) != 0)
-        lose_group(l, &e);
+    int err = drive_pump(l->drive, &e);
+    if (err == 0) err = drive_late(l->drive, env_now_ns(l->config.env), &e);
+    if (err != 0 && err != ERR_FATAL_STOPPED) lose_group(l, &e);
 }
 
 // --- the scheduler thread: the loop

@@ -326,19 +326,6 @@ static void forgive_own_pause(struct members *m, int64_t now_ns) {
     }
 }
 
-static int64_t next_deadline(const struct members *m, int64_t now_ns) {
-    int64_t deadline_ns = m->stage_deadline_ns;
-    for (uint32_t i = 0; i < m->n_guests; i++)
-        deadline_ns = earlier(deadline_ns, m->guests[i].since_ns + MEMBER_HELLO_NS);
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        const struct member *k = &m->ranks[i];
-        if (member_present(k)) deadline_ns = earlier(deadline_ns, k->heard_ns + silence_max(m, k));
-    }
-    if (m->stage == STAGE_NONE && m->form_after_ns > now_ns)
-        deadline_ns = earlier(deadline_ns, m->form_after_ns);
-    return deadline_ns;
-}
-
 void members_tick(struct members *m, bool step_in_flight) {
     int64_t now_ns = env_now_ns(m->config.env);
     forgive_own_pause(m, now_ns);
@@ -354,11 +341,22 @@ void members_tick(struct members *m, bool step_in_flight) {
     form_timeout(m, now_ns);
     form_begin_if_possible(m, now_ns);
     m->tick_ns = now_ns;
-    m->deadline_ns = next_deadline(m, now_ns);
+    m->deadline_ns = NO_DEADLINE;
 }
 
-int64_t members_deadline(const struct members *m) {
-    return m->deadline_ns;
+int64_t members_deadline(struct members *m) {
+    int64_t deadline_ns = m->stage_deadline_ns;
+    bool all_loaded = true;
+    for (uint32_t i = 0; i < m->n_guests; i++)
+        deadline_ns = earlier(deadline_ns, m->guests[i].since_ns + MEMBER_HELLO_NS);
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *k = &m->ranks[i];
+        if (member_present(k)) deadline_ns = earlier(deadline_ns, k->heard_ns + silence_max(m, k));
+        all_loaded = all_loaded && k->state == MEMBER_LOADED;
+    }
+    if (m->stage == STAGE_NONE && all_loaded) deadline_ns = earlier(deadline_ns, m->form_after_ns);
+    m->deadline_ns = deadline_ns;
+    return deadline_ns;
 }
 
 void members_break(struct members *m, const char *reason) {

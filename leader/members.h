@@ -21,7 +21,9 @@ struct members;
 #define MEMBER_HELLO_NS (10 * NS_PER_S)           // from the open stream to its hello
 #define MEMBER_FORM_NS (30 * NS_PER_S)            // from Form to the last Formed
 #define MEMBER_CONNECT_NS (120 * NS_PER_S) // from Connect to the last Ready: pages get allocated
-#define MEMBER_RETRY_NS NS_PER_S           // after a group could not be formed
+#define MEMBER_SETTLE_NS                                                                           \
+    (200 * NS_PER_MS)            // after a group broke: whose fault it was may still be on its way
+#define MEMBER_RETRY_NS NS_PER_S // after a group could not be formed
 
 // How it reaches the world; tests put their own functions here.
 struct members_io {
@@ -51,7 +53,7 @@ void members_event(struct members *m, const struct channel_event *ev);
 // Call it after every batch of events and not later than members_deadline. step_in_flight: then a
 // worker's engine must make progress.
 void members_tick(struct members *m, bool step_in_flight);
-int64_t members_deadline(const struct members *m);
+int64_t members_deadline(struct members *m);
 
 // The group broke outside of this module's sight: an error of the fabric, a late step, a bad
 // result.

@@ -20,7 +20,10 @@ static void act(uint8_t opcode, const uint8_t *data, size_t bytes) {
         fake_pass(&f, (int64_t)bytes * 100 * NS_PER_MS);
         members_tick(f.members, (opcode & 8) != 0);
         break;
-    case 3: fake_tick(&f); break;
+    case 3:
+        fake_tick(&f);
+        (void)members_deadline(f.members);
+        break;
     case 4: members_break(f.members, "the fuzzer says so"); break;
     default: fake_bytes(&f, peer, data, bytes);
     }

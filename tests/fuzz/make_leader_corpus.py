@@ -95,7 +95,7 @@ CONTROL = {
                                                               for _ in range(12)]),
     "group_heartbeats": script(say(1, beat(1)), say(2, beat(1)), say(1, beat(1, 5)), record(TICK), group=True),
     "group_silent": script(record(TICK), record(PASS, 1, bytes(10)), record(PASS, 1, bytes(25)), group=True),
-    "group_lost_and_back": script(record(CLOSE, 2), say(1, closed(1)), join(3), say(3, loaded(experts=101)), record(TICK),
+    "group_lost_and_back": script(record(CLOSE, 2), say(1, closed(1)), join(3), say(3, loaded(experts=101)), record(PASS, 1, bytes(3)),
                                   say(1, formed(2)), say(3, formed(2)), say(1, ready(2)), say(3, ready(2)), group=True),
     "group_ends": script(say(1, LEAVING), say(2, FAILED), group=True),
     "group_breaks": script(record(BREAK), say(1, closed(1)), record(PASS, 1, bytes(11)), say(1, formed(2)), record(BREAK), group=True),

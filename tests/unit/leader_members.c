@@ -289,6 +289,7 @@ START_TEST(loss_of_a_stream_closes_the_epoch_and_the_group_forms_again) {
     fake_tick(&f);
     fake_hello(&f, 3, -1);
     fake_loaded(&f, 3, 50);
+    fake_pass(&f, MEMBER_SETTLE_NS);
     fake_tick(&f);
     ck_assert_uint_eq(f.peers[1].epoch, 2);
     ck_assert_uint_eq(f.peers[1].n_welcome, 1); // no second loading
@@ -330,6 +331,7 @@ START_TEST(loss_is_not_seen_in_the_leaders_own_pause) {
     fake_start(&f, 2);
     fake_group(&f);
     fake_tick(&f);
+    ck_assert_int_eq(members_deadline(f.members), f.env.now_ns + MEMBER_SILENCE_NS);
     fake_pass(&f, 60 * NS_PER_S); // the leader was stopped, not the workers
     fake_tick(&f);
     ck_assert_uint_eq(f.n_lost, 0);
@@ -362,6 +364,10 @@ START_TEST(loss_told_by_a_worker_or_by_the_drive_keeps_all_workers) {
     fake_epoch_closed(&f, 1, 1);
     ck_assert_uint_eq(f.n_lost, 1);
     ck_assert_uint_eq(f.peers[2].n_close, 1);
+    fake_tick(&f);
+    ck_assert_uint_eq(f.peers[2].epoch, 1);
+    ck_assert_int_eq(members_deadline(f.members), f.env.now_ns + MEMBER_SETTLE_NS);
+    fake_pass(&f, MEMBER_SETTLE_NS);
     fake_tick(&f);
     ck_assert_uint_eq(f.peers[2].epoch, 2);
     fake_epoch_closed(&f, 1, 1); // late

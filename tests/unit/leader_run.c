@@ -69,6 +69,14 @@ static void expect_all_back(void) {
     ck_assert_uint_eq(v.n_running + v.n_waiting + v.kv_blocks_used, 0);
 }
 
+// The workers misbehave at their fourth step with work, so what runs then cannot end before.
+static void set_fault(uint32_t n_workers, enum toy_fault fault) {
+    for (uint32_t i = 0; i < n_workers; i++) {
+        atomic_store(&c.workers[i].fault_after, 3);
+        atomic_store(&c.workers[i].fault, fault);
+    }
+}
+
 // --- answers
 
 #define CROWD 60
@@ -248,6 +256,7 @@ START_TEST(run_takes_requests_only_while_a_group_is_ready) {
     toy_worker_start(&c, 0);
     toy_await_ready(&c, true);
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, TOY_MODEL_LEN, 1)), ERR_REQ_TOO_LARGE);
+    set_fault(1, TOY_SWALLOWS); // so that it cannot end by itself
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 5, TOY_MODEL_LEN - 5)), 0);
     toy_client_await(&k, 3);
     toy_cluster_stop(&c);
@@ -280,14 +289,6 @@ static void go_together(struct toy_client *last) {
 static void submit_long(struct toy_client *k, uint64_t id) {
     toy_client_init(k, id);
     ck_assert_int_eq(leader_submit(c.leader, toy_request(k, 20, 250)), 0);
-}
-
-// The workers misbehave at their fourth step with work, so what runs then cannot end before.
-static void set_fault(uint32_t n_workers, enum toy_fault fault) {
-    for (uint32_t i = 0; i < n_workers; i++) {
-        atomic_store(&c.workers[i].fault_after, 3);
-        atomic_store(&c.workers[i].fault, fault);
-    }
 }
 
 static void expect_lost(struct toy_client *k, const char *words) {
