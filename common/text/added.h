@@ -1,7 +1,9 @@
-// added.h: added tokens ("<|im_start|>"): found in text before it is pre-tokenised, leftmost first, the longest of one place.
+// added.h: added tokens ("<|im_start|>"): found in text before it is pre-tokenised, leftmost first,
+// the longest of one place.
 //
-// A set is sorted once by content and then immutable. Text is trusted (a template's) or not (a user's); in text that is not
-// trusted only tokens of white space are found, so that nobody can forge a role.
+// A set is sorted once by content and then immutable. Text is trusted (a template's) or not (a
+// user's); in text that is not trusted only tokens of white space are found, so that nobody can
+// forge a role.
 #ifndef MOESAIC_COMMON_TEXT_ADDED_H
 #define MOESAIC_COMMON_TEXT_ADDED_H
 
@@ -33,10 +35,12 @@ void added_set_finish(struct added_set *s);
 
 const struct added_token *added_set_find(const struct added_set *s, const char *content, size_t n);
 
-// The longest token at text + at that ends at or before n; those that are not blank must end at or before trusted_end. NULL: none.
+// The longest token at text + at that ends at or before n; those that are not blank must end at or
+// before trusted_end. NULL: none.
 struct added_range {
     size_t at, trusted_end, n;
 };
-const struct added_token *added_set_match(const struct added_set *s, const char *text, struct added_range r);
+const struct added_token *added_set_match(const struct added_set *s, const char *text,
+                                          struct added_range r);
 
 #endif
