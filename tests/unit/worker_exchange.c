@@ -1,0 +1,322 @@
+// worker_exchange.c: what a peer sends in dispatch and combine is data from outside: sizes must add
+// up and experts must be here, or the message is refused; and a rank that lies in a step is found
+// out.
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/net/fabric_mem.h"
+#include "tests/harness/tiny.h"
+#include "worker/combine.h"
+#include "worker/dispatch.h"
+#include "worker/route.h"
+
+static const struct dispatch_rules rules = {
+    .hidden = 4, .top_k = 3, .rows_max = 5, .first_expert = 10, .n_local_experts = 6};
+
+// A good message of two rows: row 0 to experts 12 and 10, row 1 to 15.
+#define GOOD_BYTES (64 + 2 * 16)
+static _Alignas(64) uint32_t message[4096];
+
+static void good_message(void) {
+    memset(message, 0, sizeof message);
+    const uint32_t words[] = {2, 3, 4, 3, 2, 1, 12, 10, 15};
+    memcpy(message, words, sizeof words);
+}
+
+static int parse(size_t bytes) {
+    struct dispatch_view view;
+    struct err_text e;
+    int rc = dispatch_parse(&view, &rules, (const uint8_t *)message, bytes, &e);
+    if (rc != 0) ck_assert_int_gt(strlen(e.text), 0);
+    return rc;
+}
+
+START_TEST(a_good_dispatch_is_taken_apart) {
+    struct dispatch_view view;
+    good_message();
+    ck_assert_int_eq(dispatch_parse(&view, &rules, (const uint8_t *)message, GOOD_BYTES, NULL), 0);
+    ck_assert_uint_eq(view.n_rows, 2);
+    ck_assert_uint_eq(view.n_pairs, 3);
+    ck_assert_uint_eq(view.row_counts[1], 1);
+    ck_assert_uint_eq(view.experts[2], 15);
+    ck_assert_ptr_eq(view.rows, message + 16);
+    memset(message, 0, 64);
+    message[2] = 4;
+    message[3] = 3;
+    ck_assert_int_eq(dispatch_parse(&view, &rules, (const uint8_t *)message, 64, NULL),
+                     0); // nothing
+}
+END_TEST
+
+START_TEST(every_wrong_word_of_a_dispatch_is_refused) {
+    // Offset of a word and a value that it must not have.
+    static const uint32_t wrong[][2] = {
+        {0, 0},          {0, 1}, {0, 3},          {0, 6},  {0, UINT32_MAX}, {1, 0}, {1, 2},
+        {1, 4},          {1, 7}, {1, UINT32_MAX}, {2, 3},  {2, 0},          {3, 2}, {3, 4},
+        {4, 0},          {4, 1}, {4, 3},          {4, 4},  {4, UINT32_MAX}, {5, 0}, {5, 2},
+        {5, UINT32_MAX}, {6, 9}, {6, 16},         {6, 10}, {7, 12},         {7, 0}, {8, UINT32_MAX},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        good_message();
+        message[wrong[i][0]] = wrong[i][1];
+        ck_assert_msg(parse(GOOD_BYTES) == ERR_PEER_PROTOCOL, "word %u = %u", wrong[i][0],
+                      wrong[i][1]);
+    }
+}
+END_TEST
+
+START_TEST(every_wrong_size_is_refused) {
+    good_message();
+    for (size_t bytes = 0; bytes < sizeof message; bytes++) {
+        if (bytes != GOOD_BYTES) ck_assert_int_eq(parse(bytes), ERR_PEER_PROTOCOL);
+    }
+    ck_assert_int_eq(parse(GOOD_BYTES), 0);
+    const float *rows;
+    struct combine_rules combine = {.hidden = 4, .n_pairs = 2};
+    const uint8_t *data = (const uint8_t *)message;
+    memset(message, 0, sizeof message);
+    message[0] = 2;
+    message[1] = 4;
+    for (size_t bytes = 0; bytes < 300; bytes++)
+        ck_assert_int_eq(combine_parse(&rows, &combine, data, bytes, NULL),
+                         bytes == 96 ? 0 : ERR_PEER_PROTOCOL);
+    combine.n_pairs = 1;
+    ck_assert_int_eq(combine_parse(&rows, &combine, data, 96, NULL), ERR_PEER_PROTOCOL);
+    combine = (struct combine_rules){.hidden = 8, .n_pairs = 2};
+    ck_assert_int_eq(combine_parse(&rows, &combine, data, 96, NULL), ERR_PEER_PROTOCOL);
+}
+END_TEST
+
+START_TEST(a_rank_without_experts_takes_no_rows) {
+    struct dispatch_rules none = rules;
+    none.n_local_experts = 0;
+    good_message();
+    ck_assert_int_eq(dispatch_parse(&(struct dispatch_view){0}, &none, (const uint8_t *)message,
+                                    GOOD_BYTES, NULL),
+                     ERR_PEER_PROTOCOL);
+}
+END_TEST
+
+START_TEST(random_dispatches_never_pass_unchecked) {
+    uint64_t state = 1;
+    for (int round = 0; round < 200000; round++) {
+        good_message();
+        for (int change = 0; change < 3; change++) {
+            state = state * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            message[(state >> 33) % 9] = (uint32_t)(state >> 40) % 20;
+        }
+        struct dispatch_view view;
+        if (dispatch_parse(&view, &rules, (const uint8_t *)message, GOOD_BYTES, NULL) != 0)
+            continue;
+        uint32_t n = 0;
+        for (uint32_t row = 0; row < view.n_rows; row++)
+            n += view.row_counts[row];
+        ck_assert_uint_eq(n, view.n_pairs);
+        for (uint32_t i = 0; i < n; i++)
+            ck_assert(view.experts[i] >= 10 && view.experts[i] < 16);
+        ck_assert_uint_eq(
+            (size_t)((const uint8_t *)(view.rows + view.n_rows * 4) - (const uint8_t *)message),
+            GOOD_BYTES);
+    }
+}
+END_TEST
+
+// --- a group of two in which rank 1 is this test
+
+static struct env *env;
+static struct fabric_mem_hub *hub;
+static struct waker *wakers[3];
+static struct fabric *fabrics[3];
+
+static void open_group(void) {
+    static uint8_t address[3][FABRIC_ADDRESS_MAX];
+    const uint8_t *addresses[3];
+    size_t bytes[3];
+    env = env_real_create();
+    hub = fabric_mem_hub_create(NULL);
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(waker_create(env, &wakers[i]), 0);
+        struct fabric_config config = {
+            .env = env, .waker = wakers[i], .hub = hub, .message_bytes_max = 1 << 20};
+        ck_assert_int_eq(fabric_open(&fabrics[i], FABRIC_MEM, &config, NULL), 0);
+        bytes[i] = sizeof address[i];
+        ck_assert_int_eq(fabric_begin(fabrics[i], address[i], &bytes[i], NULL), 0);
+        addresses[i] = address[i];
+    }
+    for (uint32_t i = 0; i < 3; i++) {
+        struct fabric_group group = {1, 2, i, 3, addresses, bytes};
+        ck_assert_int_eq(fabric_connect(fabrics[i], &group, NULL), 0);
+    }
+}
+
+static void close_group(void) {
+    for (uint32_t i = 0; i < 3; i++) {
+        fabric_end(fabrics[i]);
+        fabric_close(fabrics[i]);
+        waker_destroy(wakers[i]);
+    }
+    fabric_mem_hub_destroy(hub);
+    env_real_destroy(env);
+}
+
+// Rank 0 runs one step of one token on the fabric; rank 1 has sent what is given before.
+static int step_against(const void *dispatch, size_t dispatch_bytes, const void *combine,
+                        size_t combine_bytes, struct err_text *e) {
+    struct model_spec spec;
+    tiny_spec(&spec);
+    struct tiny *tiny = tiny_create(&spec, 2, DTYPE_F32, 1);
+    struct pool *pool;
+    struct model *model;
+    struct step_output out;
+    ck_assert_int_eq(pool_create(&pool, 1, NULL, false, NULL), 0);
+    struct model_config config = {
+        .env = env,
+        .weights = tiny_weights(tiny, 0),
+        .layout = tiny_layout(tiny),
+        .ops = kernel_ops_ref(),
+        .pool = pool,
+        .fabric = fabrics[0],
+        .rank = 0,
+        .n_slots = 1,
+        .rows_max = 8,
+        .max_model_len = 64,
+        .kv_blocks = 4,
+        .kv_dtype = DTYPE_F32,
+        .exchange_timeout_ns = 50 * NS_PER_MS,
+    };
+    ck_assert_int_eq(model_create(&model, &config, NULL), 0);
+    ck_assert_int_eq(fabric_send(fabrics[1], 0, fabric_tag(FABRIC_DISPATCH, 7, 0), dispatch,
+                                 dispatch_bytes, NULL, 0),
+                     0);
+    if (combine != NULL)
+        ck_assert_int_eq(fabric_send(fabrics[1], 0, fabric_tag(FABRIC_COMBINE, 7, 0), combine,
+                                     combine_bytes, NULL, 0),
+                         0);
+    uint32_t token = 5, block = 0;
+    Moesaic__Step__V1__PlanSeq seq = MOESAIC__STEP__V1__PLAN_SEQ__INIT, *seqs = &seq;
+    Moesaic__Step__V1__StepPlan plan = MOESAIC__STEP__V1__STEP_PLAN__INIT;
+    seq.tokens = &token;
+    seq.blocks = &block;
+    seq.n_tokens = seq.n_blocks = plan.n_seqs = 1;
+    plan.seqs = &seqs;
+    plan.step = 7;
+    int rc = model_step(model, &plan, &out, e);
+    model_destroy(model);
+    pool_destroy(pool);
+    tiny_destroy(tiny);
+    return rc;
+}
+
+static const uint32_t empty_dispatch[16] = {0, 0, 64, 3};
+
+START_TEST(a_peer_that_dispatches_nonsense_ends_the_step) {
+    struct err_text e;
+    uint32_t words[16] = {1, 1, 64,
+                          3, 1, 3}; // expert 3 lives on rank 1 itself, and the row is missing
+    open_group();
+    ck_assert_int_eq(step_against(words, sizeof words, NULL, 0, &e), ERR_PEER_PROTOCOL);
+    ck_assert_msg(strstr(e.text, "dispatch of layer 0 from rank 1") != NULL, "%s", e.text);
+    close_group();
+}
+END_TEST
+
+START_TEST(a_peer_that_answers_nonsense_ends_the_step) {
+    struct err_text e;
+    uint32_t words[16] = {77, 64};
+    open_group();
+    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, words, sizeof words, &e),
+                     ERR_PEER_PROTOCOL);
+    ck_assert_msg(strstr(e.text, "combine of layer 0 from rank 1") != NULL, "%s", e.text);
+    close_group();
+}
+END_TEST
+
+START_TEST(a_peer_that_falls_silent_ends_the_step_in_time) {
+    struct err_text e;
+    open_group();
+    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, NULL, 0, &e),
+                     ERR_PEER_TIMEOUT);
+    close_group();
+}
+END_TEST
+
+// --- the router's choice
+
+static void expect_route(struct router_spec router, const float *scores, const uint32_t *experts,
+                         const float *weights) {
+    float copy[8], got_weights[8];
+    uint32_t got[8];
+    memcpy(copy, scores, router.n_experts * sizeof *copy);
+    route_row(&router, kernel_ops_ref(), copy, got, got_weights);
+    for (uint32_t j = 0; j < router.top_k; j++) {
+        ck_assert_uint_eq(got[j], experts[j]);
+        if (weights != NULL) ck_assert_float_eq_tol(got_weights[j], weights[j], 1e-6f);
+    }
+}
+
+START_TEST(route_keeps_the_lowest_id_on_ties) {
+    struct router_spec router = {6, 3, ROUTER_SOFTMAX, RENORM_L1, 1.0f};
+    expect_route(router, (const float[]){1, 2, 1, 2, 1, 1}, (const uint32_t[]){1, 3, 0}, NULL);
+    expect_route(router, (const float[]){0, 0, 0, 0, 0, 0}, (const uint32_t[]){0, 1, 2},
+                 (const float[]){1.0f / 3, 1.0f / 3, 1.0f / 3});
+    expect_route(router, (const float[]){-1, -2, -3, -4, -5, 9}, (const uint32_t[]){5, 0, 1}, NULL);
+}
+END_TEST
+
+START_TEST(route_weights_follow_the_spec) {
+    float half[] = {0, 0, 0, 0};
+    expect_route((struct router_spec){4, 2, ROUTER_SIGMOID, RENORM_NONE, 2.5f}, half,
+                 (const uint32_t[]){0, 1}, (const float[]){1.25f, 1.25f});
+    expect_route((struct router_spec){4, 2, ROUTER_SIGMOID, RENORM_L1, 2.5f}, half,
+                 (const uint32_t[]){0, 1}, (const float[]){1.25f, 1.25f});
+    expect_route((struct router_spec){4, 2, ROUTER_SOFTMAX, RENORM_NONE, 1.0f}, half,
+                 (const uint32_t[]){0, 1}, (const float[]){0.25f, 0.25f});
+}
+END_TEST
+
+START_TEST(route_chooses_different_experts_whatever_the_numbers) {
+    float nan = __builtin_nanf("");
+    struct router_spec router = {6, 4, ROUTER_SOFTMAX, RENORM_L1, 1.0f};
+    for (uint32_t bits = 0; bits < 64; bits++) {
+        float scores[6], weights[6];
+        uint32_t experts[6], seen = 0;
+        for (uint32_t e = 0; e < 6; e++)
+            scores[e] = bits >> e & 1 ? nan : (float)e;
+        for (int kind = 0; kind < 2; kind++) {
+            router.score = kind == 0 ? ROUTER_SOFTMAX : ROUTER_SIGMOID;
+            seen = 0;
+            route_row(&router, kernel_ops_ref(), scores, experts, weights);
+            for (uint32_t j = 0; j < 4; j++)
+                seen |= 1u << experts[j];
+            ck_assert_int_eq(__builtin_popcount(seen), 4);
+            ck_assert_uint_lt(seen, 64);
+        }
+    }
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("exchange");
+    TCase *tests = tcase_create("exchange");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, a_good_dispatch_is_taken_apart);
+    tcase_add_test(tests, every_wrong_word_of_a_dispatch_is_refused);
+    tcase_add_test(tests, every_wrong_size_is_refused);
+    tcase_add_test(tests, a_rank_without_experts_takes_no_rows);
+    tcase_add_test(tests, random_dispatches_never_pass_unchecked);
+    tcase_add_test(tests, a_peer_that_dispatches_nonsense_ends_the_step);
+    tcase_add_test(tests, a_peer_that_answers_nonsense_ends_the_step);
+    tcase_add_test(tests, a_peer_that_falls_silent_ends_the_step_in_time);
+    tcase_add_test(tests, route_keeps_the_lowest_id_on_ties);
+    tcase_add_test(tests, route_weights_follow_the_spec);
+    tcase_add_test(tests, route_chooses_different_experts_whatever_the_numbers);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
