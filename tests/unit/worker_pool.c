@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/mem.h"
 #include "worker/pool.h"
@@ -64,6 +65,7 @@ static void chain(void *context, uint32_t i, uint32_t thread) {
 
 START_TEST(many_short_loops_hand_their_results_on) {
     struct pool *p = make(3, _i);
+    memset(values, 0, sizeof values);
     for (uint64_t round = 1; round <= 5000; round++) {
         pool_run(p, 32, chain, &round);
         if (round % 512 == 0) sched_yield(); // lets helpers fall asleep now and then

@@ -1,0 +1,52 @@
+// worker_ranks.c: one answer: what a request answers does not depend on how many threads and ranks
+// computed it. Ranks are threads of this process over the memory fabric; with 7 ranks some own no
+// expert.
+#include <check.h>
+
+#include "tests/harness/answers.h"
+
+static void (*const specs[])(struct model_spec *) = {tiny_spec, tiny_spec_odd};
+
+START_TEST(threads_change_nothing) {
+    struct answers_way one = {.spec = specs[_i]}, more = one;
+    more.serve.chunk = 90;
+    for (more.n_threads = 2; more.n_threads <= 3; more.n_threads++)
+        answers_expect_same(one, more, "threads");
+}
+END_TEST
+
+START_TEST(ranks_change_nothing) {
+    static const uint32_t counts[] = {2, 3, 4, 7};
+    struct answers_way one = {.spec = specs[_i]}, more = one;
+    struct answers expected = answers_of(one);
+    more.serve.chunk = 200;
+    for (int i = 0; i < 4; i++) {
+        more.n_ranks = counts[i];
+        struct answers got = answers_of(more);
+        answers_compare(&expected, &got, "ranks");
+    }
+}
+END_TEST
+
+START_TEST(ranks_and_threads_together_change_nothing) {
+    struct answers_way one = {.spec = specs[_i], .kv = DTYPE_BF16, .weights = DTYPE_BF16},
+                       more = one;
+    more.n_ranks = more.n_threads = 2;
+    answers_expect_same(one, more, "ranks and threads");
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("ranks");
+    TCase *tests = tcase_create("one answer");
+    tcase_set_timeout(tests, 800);
+    tcase_add_loop_test(tests, threads_change_nothing, 0, 2);
+    tcase_add_loop_test(tests, ranks_change_nothing, 0, 2);
+    tcase_add_loop_test(tests, ranks_and_threads_together_change_nothing, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
