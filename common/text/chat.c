@@ -66,7 +66,7 @@ static int load_config(struct chat_template **out, const char *path, struct err_
     char *text = NULL;
     size_t bytes = 0;
     json_t *root = NULL;
-    int rc = file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
+    int rc = json_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
     if (rc == ERR_REQ_NOT_FOUND) return 0;
     if (rc == 0) rc = json_read(&root, text, bytes, &bounds, "tokenizer_config.json", e);
     if (rc == 0) rc = parse_config(out, root, e);
@@ -82,7 +82,7 @@ int chat_template_load(struct chat_template **out, const char *folder, struct er
     int n = snprintf(path, sizeof path, "%s/chat_template.jinja", folder);
     if (n < 0 || (size_t)n + 16 >= sizeof path)
         return err_set(e, ERR_FATAL_CONFIG, "the model's path is too long");
-    int rc = file_read(&text, &bytes, path, TEMPLATE_BYTES_MAX, e);
+    int rc = json_file_read(&text, &bytes, path, TEMPLATE_BYTES_MAX, e);
     if (rc == 0) rc = chat_template_parse(out, text, bytes, e);
     mem_free(text);
     if (rc != ERR_REQ_NOT_FOUND) return rc;
