@@ -7,7 +7,8 @@
 
 #include <stdbool.h>
 
-enum log_level { LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
+// LOG_SILENT is for tests that provoke errors.
+enum log_level { LOG_SILENT = -1, LOG_ERROR, LOG_WARN, LOG_INFO, LOG_DEBUG, LOG_TRACE };
 
 // The process's name in each line ("leader", "worker 1") and the least important level that is still written.
 void log_setup(const char *process, enum log_level level);

@@ -11,7 +11,6 @@
 #include "step.pb-c.h"
 
 #define BUILD "toy"
-#define ADDRESS "leader:1"
 #define BEAT_NS (300 * NS_PER_MS)
 
 typedef Moesaic__Control__V1__JoinUp join_up;
@@ -220,26 +219,39 @@ static void turn(struct toy_worker *w) {
     say_epoch_closed(w, epoch);
 }
 
-static void *worker_main(void *arg) {
-    struct toy_worker *w = arg;
-    while (!atomic_load(&w->gone))
+void toy_worker_loop(struct toy_worker *w) {
+    while (!atomic_load(&w->gone) && !env_stopped(w->env))
         turn(w);
     end_epoch(w);
+}
+
+void toy_worker_open(struct toy_worker *w, struct toy_cluster *c, struct env *env) {
+    memset(w, 0, sizeof *w);
+    w->cluster = c;
+    w->env = env;
+    check(waker_create(w->env, &w->waker) == 0);
+    struct fabric_config fabric = {
+        .env = w->env, .waker = w->waker, .message_bytes_max = 1 << 20, .hub = c->fabrics};
+    struct channel_config channel = {
+        .env = w->env, .waker = w->waker, .address = TOY_ADDRESS, .hub = c->channels};
+    check(fabric_open(&w->fabric, FABRIC_MEM, &fabric, NULL) == 0);
+    check(channel_dial_mem(&w->channel, &channel, NULL) == 0);
+}
+
+void toy_worker_close(struct toy_worker *w) {
+    channel_close(w->channel);
+    fabric_close(w->fabric);
+    waker_destroy(w->waker);
+}
+
+static void *worker_main(void *arg) {
+    toy_worker_loop(arg);
     return NULL;
 }
 
 void toy_worker_start(struct toy_cluster *c, uint32_t i) {
     struct toy_worker *w = &c->workers[i];
-    memset(w, 0, sizeof *w);
-    w->cluster = c;
-    w->env = env_real_create();
-    check(waker_create(w->env, &w->waker) == 0);
-    struct fabric_config fabric = {
-        .env = w->env, .waker = w->waker, .message_bytes_max = 1 << 20, .hub = c->fabrics};
-    struct channel_config channel = {
-        .env = w->env, .waker = w->waker, .address = ADDRESS, .hub = c->channels};
-    check(fabric_open(&w->fabric, FABRIC_MEM, &fabric, NULL) == 0);
-    check(channel_dial_mem(&w->channel, &channel, NULL) == 0);
+    toy_worker_open(w, c, env_real_create());
     check(pthread_create(&w->thread, NULL, worker_main, w) == 0);
 }
 
@@ -249,9 +261,7 @@ void toy_worker_stop(struct toy_cluster *c, uint32_t i) {
     atomic_store(&w->gone, true);
     waker_wake(w->waker);
     pthread_join(w->thread, NULL);
-    channel_close(w->channel);
-    fabric_close(w->fabric);
-    waker_destroy(w->waker);
+    toy_worker_close(w);
     env_real_destroy(w->env);
     memset(w, 0, sizeof *w);
 }
@@ -264,14 +274,10 @@ void toy_worker_kill(struct toy_cluster *c, uint32_t i) {
 
 // --- the leader
 
-void toy_cluster_prepare(struct toy_cluster *c, uint32_t n_ranks) {
-    memset(c, 0, sizeof *c);
-    c->channels = channel_mem_hub_create(NULL);
-    c->fabrics = fabric_mem_hub_create(NULL);
-    c->env = env_real_create();
+void toy_cluster_config(struct toy_cluster *c, struct env *env, uint32_t n_ranks) {
     c->spec = (struct model_spec){
         .n_layers = 2, .vocab = TOY_VOCAB, .max_position = TOY_MODEL_LEN, .router.n_experts = 4};
-    c->config = (struct leader_config){.env = c->env,
+    c->config = (struct leader_config){.env = env,
                                        .spec = &c->spec,
                                        .model = "toy",
                                        .model_digest = 42,
@@ -287,6 +293,14 @@ void toy_cluster_prepare(struct toy_cluster *c, uint32_t n_ranks) {
                                        .digest = true};
 }
 
+void toy_cluster_prepare(struct toy_cluster *c, uint32_t n_ranks) {
+    memset(c, 0, sizeof *c);
+    c->channels = channel_mem_hub_create(NULL);
+    c->fabrics = fabric_mem_hub_create(NULL);
+    c->env = env_real_create();
+    toy_cluster_config(c, c->env, n_ranks);
+}
+
 static void *leader_main(void *arg) {
     check(leader_run(arg) == 0);
     return NULL;
@@ -297,7 +311,7 @@ void toy_cluster_start(struct toy_cluster *c) {
     struct fabric_config fabric = {
         .env = c->env, .waker = c->config.waker, .message_bytes_max = 1 << 20, .hub = c->fabrics};
     struct channel_config channel = {
-        .env = c->env, .waker = c->config.waker, .address = ADDRESS, .hub = c->channels};
+        .env = c->env, .waker = c->config.waker, .address = TOY_ADDRESS, .hub = c->channels};
     check(fabric_open(&c->config.fabric, FABRIC_MEM, &fabric, NULL) == 0);
     check(channel_listen_mem(&c->config.channel, &channel, NULL) == 0);
     struct err_text e = {0};

@@ -17,6 +17,7 @@
 #define TOY_WORKERS_MAX 8
 #define TOY_VOCAB 97
 #define TOY_MODEL_LEN 300
+#define TOY_ADDRESS "leader:1"
 
 enum toy_fault {
     TOY_HONEST,
@@ -43,7 +44,6 @@ struct toy_worker {
     uint32_t rank_index, n_ranks, kv_blocks;
     uint64_t epoch, nonce, steps, step_epoch;
     bool begun, running;
-    uint8_t *answer; // being sent
     int64_t beat_ns;
 };
 
@@ -58,6 +58,15 @@ struct toy_cluster {
     bool running;
     struct toy_worker workers[TOY_WORKERS_MAX];
 };
+
+// One toy worker by hand, for the simulator: its hubs are cluster's. The loop ends when gone is set
+// or env is stopped.
+void toy_worker_open(struct toy_worker *w, struct toy_cluster *c, struct env *env);
+void toy_worker_loop(struct toy_worker *w);
+void toy_worker_close(struct toy_worker *w);
+
+// The leader's configuration with its pointers still missing.
+void toy_cluster_config(struct toy_cluster *c, struct env *env, uint32_t n_ranks);
 
 // Fills the hubs and config; the caller may change config before toy_cluster_start.
 void toy_cluster_prepare(struct toy_cluster *c, uint32_t n_ranks);
