@@ -1,4 +1,4 @@
-// The simulator itself: equal seeds give equal runs, time is virtual, kills are seen, deadlocks are
+// test_world.c: the simulator itself: equal seeds give equal runs, time is virtual, kills are seen, deadlocks are
 // found.
 #include <check.h>
 #include <stdio.h>

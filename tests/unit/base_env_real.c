@@ -1,4 +1,4 @@
-// The real env: clocks that run, wakes that stick, waits that end.
+// base_env_real.c: the real env: clocks that run, wakes that stick, waits that end.
 #include <check.h>
 #include <poll.h>
 #include <pthread.h>

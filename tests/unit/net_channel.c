@@ -1,4 +1,4 @@
-// The channels keep one contract: every case runs over memory and over gRPC; deaths of real
+// net_channel.c: the channels keep one contract: every case runs over memory and over gRPC; deaths of real
 // processes over gRPC only.
 //
 // For those the program starts itself again as a worker ("worker ADDRESS") or as a server ("server
