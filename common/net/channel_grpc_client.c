@@ -49,7 +49,7 @@ struct channel_grpc_client {
     struct grpc_stream *stream; // a reference, while an attempt runs
     uint64_t generation,
         taken; // of the open stream (0: none); of the one whose opening the owner has taken
-    bool dropped;
+    bool dropped, drop_refused;
     char reason[ERR_TEXT_MAX]; // of the owner's drop
     uint32_t waiting;          // messages in the inbox
 };
@@ -218,7 +218,10 @@ static void withdraw(struct channel_grpc_client *c) {
     pthread_mutex_lock(&c->stream_lock);
     c->stream = NULL;
     c->generation = 0;
-    if (c->dropped) snprintf(c->attempt.text, sizeof c->attempt.text, "%s", c->reason);
+    if (c->dropped) {
+        snprintf(c->attempt.text, sizeof c->attempt.text, "%s", c->reason);
+        c->attempt.refused = c->drop_refused;
+    }
     pthread_mutex_unlock(&c->stream_lock);
 }
 
@@ -318,11 +321,11 @@ static int client_send(struct channel *base, uint64_t peer, const void *data, si
 static void client_drop(struct channel *base, uint64_t peer, bool refused, const char *reason) {
     struct channel_grpc_client *c = (struct channel_grpc_client *)base;
     (void)peer;
-    (void)refused;
     pthread_mutex_lock(&c->stream_lock);
     bool current = is_current(c);
     if (current) {
         c->dropped = true;
+        c->drop_refused = refused;
         snprintf(c->reason, sizeof c->reason, "%s", reason);
         grpc_stream_end(c->stream, GRPC_STATUS_OK, reason, env_now_ns(base->config.env));
     }

@@ -1,5 +1,5 @@
-// net_channel.c: the channels keep one contract: every case runs over memory and over gRPC; deaths of real
-// processes over gRPC only.
+// net_channel.c: the channels keep one contract: every case runs over memory and over gRPC; deaths
+// of real processes over gRPC only.
 //
 // For those the program starts itself again as a worker ("worker ADDRESS") or as a server ("server
 // PORT").
@@ -194,6 +194,24 @@ START_TEST(a_worker_that_drops_its_stream_dials_again) {
     expect(client, CHANNEL_OPENED);
     expect(server, CHANNEL_OPENED);
     close_env();
+}
+END_TEST
+
+START_TEST(a_refused_worker_does_not_come_back_soon) {
+    for (int by_client = 0; by_client < 2; by_client++) {
+        open_pair(GRPC);
+        struct channel_event ev;
+        uint64_t peer = expect(server, CHANNEL_OPENED).peer;
+        expect(client, CHANNEL_OPENED);
+        if (by_client)
+            channel_drop(client, 1, true, "other model");
+        else
+            channel_drop(server, peer, true, "other model");
+        ck_assert_str_eq(expect(client, CHANNEL_CLOSED).text, "other model");
+        expect(server, CHANNEL_CLOSED);
+        ck_assert(!next(client, &ev, 2));
+        close_env();
+    }
 }
 END_TEST
 
@@ -451,6 +469,7 @@ int main(int argc, char **argv) {
     tcase_add_loop_test(t, peek_sees_a_message_before_its_owner_does, 0, KINDS);
     tcase_add_loop_test(t, an_address_in_use_is_refused_by_name, 0, KINDS);
     tcase_add_loop_test(t, any_thread_may_send, 0, KINDS);
+    tcase_add_test(t, a_refused_worker_does_not_come_back_soon);
     tcase_add_test(t, listening_beyond_loopback_needs_a_token);
     tcase_add_test(t, a_killed_worker_is_noticed_at_once_and_a_stopped_one_within_3_s);
     tcase_add_test(t, a_killed_or_stopped_leader_is_noticed_and_found_again);
