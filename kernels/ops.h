@@ -107,10 +107,10 @@ float elementary_exp(float x);  // flushes below -87.33 to +0; +inf above 88.72
 float elementary_log(float x);  // x > 0, finite
 float elementary_silu(float x); // x / (1 + exp(-x))
 float elementary_sigmoid(float x);
-// cos and sin of position * inv_freq[i] for i < n; inv_freq[i] = theta^(-2i/rotary_dim) rounded to
-// float32, the product rounded to float32.
+// cos and sin of position * inv_freq[i] for i < n, the product rounded to float32.
 void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq,
                            uint32_t n);
+// inv_freq[i] = 1 / theta^(2i / rotary_dim), rounded to float32 at each of the three steps.
 void elementary_inv_freq(float *inv_freq, float theta, uint32_t rotary_dim);
 
 // Sets round-to-nearest and denormals on for the calling thread. Every compute thread calls it
