@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "leader/answer.h"
+#include "leader/http_answer.h"
 #include "leader/render.h"
 #include "leader/status.h"
 #include "leader/stream.h"
@@ -68,7 +69,7 @@ static bool allowed(struct api *a, struct http_call *call) {
 
 static void generate(struct api *a, struct http_call *call, bool chat) {
     struct api_error e;
-    if (!allowed(a, call) || render_take(a->render, call, chat)) return;
+    if (!allowed(a, call) || render_take(a->render, http_answer_client(call, chat))) return;
     api_error_set(&e, 503, NULL, "memory is out.");
     reply_error(call, &e);
 }

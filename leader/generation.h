@@ -7,8 +7,7 @@
 #define MOESAIC_LEADER_GENERATION_H
 
 #include "common/base/queue.h"
-#include "leader/answer.h"
-#include "leader/http.h"
+#include "leader/client.h"
 #include "leader/openai.h"
 #include "leader/serving.h"
 #include "leader/stop.h"
@@ -53,25 +52,28 @@ struct choice {
 struct generation {
     struct serving *serving;
     struct stream *stream;
-    struct http_call *call; // held
+    struct client client; // held
     struct openai_request request;
     struct answer_head head;
     struct choice *choices;     // [n_choices], owned
     uint32_t n_choices, n_open; // open: the scheduler will still speak of it
-    bool streaming;             // headers are sent
+    bool begun;                 // something of the answer was sent
     bool over;                  // the client has its whole answer, or an error, or is gone
 };
 
-// Takes over the request and holds the call. NULL when memory is out: the request is then finished
-// as well.
-struct generation *generation_create(struct serving *s, struct http_call *call,
+// Takes over the request and holds the client. NULL when memory is out: the request is then
+// finished as well.
+struct generation *generation_create(struct serving *s, struct client client,
                                      struct openai_request *request);
 void generation_destroy(struct generation *g);
 
 // Asks the scheduler to end what is still open. Any thread that knows g is alive.
 void generation_abort(struct generation *g);
 
-// Stream thread: writes what is new of one choice; when all have finished, the end.
+bool generation_finished(const struct generation *g); // every choice has
+struct answer_usage generation_usage(const struct generation *g);
+
+// Stream thread: tells the client what is new of one choice; when all have finished, the end.
 void generation_show(struct generation *g, struct choice *c);
 // Stream thread: the client gets an error in place of (the rest of) the answer.
 void generation_fail(struct generation *g, const struct api_error *e);

@@ -10,6 +10,8 @@
 
 // Real bodies need 5. jansson recurses, so a deeper one is refused before it.
 #define DEPTH_MAX 32
+// What OpenAI's completions mean by no word about it.
+#define COMPLETION_TOKENS_DEFAULT 16
 
 // --- the body
 
@@ -140,8 +142,7 @@ static int read_message(const json_t *message, size_t i, json_t *list, struct ap
     return rc == 0 ? 0 : api_error_set(e, 500, NULL, "memory is out.");
 }
 
-static int read_messages(struct openai_request *r, struct api_error *e) {
-    const json_t *messages = json_object_get(r->root, "messages");
+int openai_messages(struct openai_request *r, const json_t *messages, struct api_error *e) {
     size_t n = json_array_size(messages); // 0 when it is no array
     if (n == 0) return api_error_set(e, 400, "messages", "'messages' must be a list of messages.");
     if (n > MESSAGES_MAX)
@@ -210,7 +211,11 @@ static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_err
 
 // --- the request
 
-static void set_defaults(struct openai_request *r, const struct openai_defaults *d) {
+void openai_request_init(struct openai_request *r, bool chat, const struct openai_defaults *d) {
+    *r = (struct openai_request){.chat = chat};
+    arena_init(&r->arena, 0);
+    r->prompt_field = chat ? "messages" : "prompt";
+    r->max_tokens_default = d->max_tokens != 0 ? d->max_tokens : UINT32_MAX;
     r->n = 1;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;
@@ -222,15 +227,16 @@ static void set_defaults(struct openai_request *r, const struct openai_defaults 
 
 int openai_parse(struct openai_request *out, const struct openai_body *body,
                  const struct openai_defaults *defaults, struct api_error *e) {
-    struct openai_request r = {.chat = body->chat};
+    struct openai_request r;
     struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
+    openai_request_init(&r, body->chat, defaults);
+    if (!r.chat && defaults->max_tokens == 0) r.max_tokens_default = COMPLETION_TOKENS_DEFAULT;
     int rc = load_body(&r.root, body->text, body->bytes, e);
-    if (rc != 0) return rc;
-    arena_init(&r.arena, 0);
-    set_defaults(&r, defaults);
-    rc = openai_fields_read(&reader, r.root);
+    if (rc == 0) rc = openai_fields_read(&reader, r.root);
     if (rc == 0) rc = openai_fields_check(&reader);
-    if (rc == 0) rc = r.chat ? read_messages(&r, e) : read_prompts(&r, defaults->vocab, e);
+    if (rc == 0)
+        rc = r.chat ? openai_messages(&r, json_object_get(r.root, "messages"), e)
+                    : read_prompts(&r, defaults->vocab, e);
     if (rc != 0) {
         openai_request_finish(&r);
         return rc;

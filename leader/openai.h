@@ -40,13 +40,15 @@ struct openai_request {
 
     struct json_t *messages; // chat: [{"role", "content", "name"?}], owned
     struct openai_prompt *prompts;
-    uint32_t n_prompts; // 1 for chat
+    uint32_t n_prompts;       // 1 for chat
+    const char *prompt_field; // where they came from, for errors; static text
 
     struct sampling sampling; // without seed and indices
     bool has_seed;
     int64_t seed;
-    uint32_t n;          // choices a prompt
-    uint32_t max_tokens; // 0 = not given
+    uint32_t n;                  // choices a prompt
+    uint32_t max_tokens;         // 0 = not given
+    uint32_t max_tokens_default; // then; UINT32_MAX = up to the context's end
     struct stop_strings stop;
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];
@@ -63,5 +65,10 @@ struct openai_body {
 int openai_parse(struct openai_request *out, const struct openai_body *body,
                  const struct openai_defaults *defaults, struct api_error *e);
 void openai_request_finish(struct openai_request *r);
+
+// For a client whose message is no JSON body (rpc_request.c): an empty request of the defaults, and
+// the list of messages. The scalar fields are openai_fields_read's.
+void openai_request_init(struct openai_request *r, bool chat, const struct openai_defaults *d);
+int openai_messages(struct openai_request *r, const struct json_t *messages, struct api_error *e);
 
 #endif

@@ -10,13 +10,10 @@
 #include "common/base/mem.h"
 
 #define THREADS_MAX 16
-// What an API without a word about it means by "some": OpenAI's default for completions.
-#define COMPLETION_TOKENS_DEFAULT 16
 
 struct job {
     struct queue_link link; // first member
-    struct http_call *call; // held
-    bool chat;
+    struct client client;   // held
 };
 
 struct render {
@@ -27,19 +24,10 @@ struct render {
     uint32_t n_threads;
 };
 
-static void reply_error(struct http_call *call, const struct api_error *e) {
-    struct http_reply reply = {.status = e->status,
-                               .content_type = "application/json",
-                               .retry_after_s = e->status == 429 || e->status == 503 ? 1 : 0};
-    buf_init(&reply.body, 0);
-    answer_error(&reply.body, e);
-    http_call_reply(call, &reply);
-}
-
 // --- prompts to ids
 
-static int too_long(const struct serving *s, bool chat, struct api_error *e) {
-    int rc = api_error_set(e, 400, chat ? "messages" : "prompt",
+static int too_long(const struct serving *s, const struct openai_request *r, struct api_error *e) {
+    int rc = api_error_set(e, 400, r->prompt_field,
                            "This model's maximum context length is %u tokens; the prompt fills it "
                            "and leaves no room for an answer.",
                            s->max_model_len);
@@ -48,9 +36,8 @@ static int too_long(const struct serving *s, bool chat, struct api_error *e) {
 
 static int encode_failed(const struct serving *s, const struct openai_request *r, int code,
                          const char *text, struct api_error *e) {
-    if (code == ERR_REQ_TOO_LARGE) return too_long(s, r->chat, e);
-    return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->chat ? "messages" : "prompt",
-                         "%s", text);
+    if (code == ERR_REQ_TOO_LARGE) return too_long(s, r, e);
+    return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->prompt_field, "%s", text);
 }
 
 static int encode_chat(const struct serving *s, const struct openai_request *r, struct id_list *out,
@@ -58,8 +45,8 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
     struct err_text text = {"memory is out"};
     struct chat_output prompt = {0};
     if (s->chat_template == NULL)
-        return api_error_set(e, 400, "messages",
-                             "this model has no chat template; use /v1/completions.");
+        return api_error_set(e, 400, r->prompt_field,
+                             "this model has no chat template; send it a prompt instead.");
     json_t *variables = json_pack("{s:O, s:b, s:s, s:s}", "messages", r->messages,
                                   "add_generation_prompt", (int)r->add_generation_prompt,
                                   "bos_token", s->bos_token, "eos_token", s->eos_token);
@@ -82,9 +69,9 @@ static int encode_text(const struct serving *s, const struct openai_request *r,
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
 
-static int encode_ids(const struct serving *s, const struct openai_prompt *p, struct id_list *out,
-                      struct api_error *e) {
-    if (p->n_ids >= s->max_model_len) return too_long(s, false, e);
+static int encode_ids(const struct serving *s, const struct openai_request *r,
+                      const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
+    if (p->n_ids >= s->max_model_len) return too_long(s, r, e);
     uint32_t *ids = mem_array(p->n_ids, sizeof *ids);
     if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     memcpy(ids, p->ids, p->n_ids * sizeof *ids);
@@ -97,11 +84,10 @@ static int encode(const struct serving *s, const struct openai_request *r, uint3
     const struct openai_prompt *p = r->chat ? NULL : &r->prompts[prompt];
     int rc = r->chat           ? encode_chat(s, r, out, e)
              : p->text != NULL ? encode_text(s, r, p, out, e)
-                               : encode_ids(s, p, out, e);
+                               : encode_ids(s, r, p, out, e);
     if (rc != 0) return rc;
-    if (out->n == 0)
-        return api_error_set(e, 400, r->chat ? "messages" : "prompt", "the prompt is empty.");
-    return out->n >= s->max_model_len ? too_long(s, r->chat, e) : 0;
+    if (out->n == 0) return api_error_set(e, 400, r->prompt_field, "the prompt is empty.");
+    return out->n >= s->max_model_len ? too_long(s, r, e) : 0;
 }
 
 // --- ids to requests
@@ -116,10 +102,8 @@ static int choose_max_tokens(const struct serving *s, const struct openai_reques
                                s->max_model_len, n_prompt, r->max_tokens);
         return api_error_code(e, rc, "context_length_exceeded");
     }
-    uint32_t otherwise = s->defaults.max_tokens != 0 ? s->defaults.max_tokens
-                         : r->chat                   ? room
-                                                     : COMPLETION_TOKENS_DEFAULT;
-    *out = r->max_tokens != 0 ? r->max_tokens : otherwise < room ? otherwise : room;
+    uint32_t otherwise = r->max_tokens_default < room ? r->max_tokens_default : room;
+    *out = r->max_tokens != 0 ? r->max_tokens : otherwise;
     return 0;
 }
 
@@ -215,7 +199,7 @@ static void client_left(void *context) {
 // last choice's last event: nothing of it is touched behind the last submit.
 static void submit_all(struct generation *g, struct request **list) {
     const struct engine *engine = g->serving->engine;
-    struct http_call *call = g->call;
+    struct client client = g->client;
     uint32_t n = g->n_choices;
     struct choice *choices = g->choices;
     uint64_t first = choices[0].request_id;
@@ -226,9 +210,9 @@ static void submit_all(struct generation *g, struct request **list) {
     }
     mem_free(list);
     // An abort that came before its request was submitted was lost.
-    for (uint32_t i = 0; i < n && http_call_gone(call); i++)
+    for (uint32_t i = 0; i < n && client.ops->gone(client.self); i++)
         engine->abort(engine->self, first + i);
-    http_call_release(call);
+    client.ops->release(client.self);
 }
 
 static void submit(struct generation *g, struct request **list) {
@@ -236,10 +220,12 @@ static void submit(struct generation *g, struct request **list) {
     histogram_observe(&m->n_choices, g->request.n);
     for (uint32_t i = 0; i < g->n_choices; i++)
         histogram_observe(&m->max_tokens, list[i]->max_tokens);
-    http_call_hold(g->call);
-    if (!http_call_on_gone(g->call, client_left, g)) {
-        log_debug("render", "request %s left before it was queued", http_call_request_id(g->call));
-        http_call_release(g->call);
+    struct client client = g->client;
+    client.ops->hold(client.self);
+    if (!client.ops->on_gone(client.self, client_left, g)) {
+        log_debug("render", "request %s left before it was queued",
+                  client.ops->request_id(client.self));
+        client.ops->release(client.self);
         admit_release(&g->serving->admit, g->n_choices);
         destroy_requests(list, g->n_choices);
         generation_destroy(g);
@@ -272,12 +258,12 @@ static int reserve(struct serving *s, const struct openai_request *r, struct api
 }
 
 // The reserved places go with the generation; on failure they are given back here.
-static int start(struct render *r, struct http_call *call, struct openai_request *request,
+static int start(struct render *r, struct client client, struct openai_request *request,
                  struct api_error *e) {
     struct serving *s = r->serving;
     uint32_t n = request->n_prompts * request->n;
     struct request **list = NULL;
-    struct generation *g = generation_create(s, call, request);
+    struct generation *g = generation_create(s, client, request);
     int rc = g == NULL ? api_error_set(e, 500, NULL, "memory is out.") : 0;
     if (rc == 0) g->stream = r->stream;
     if (rc == 0) rc = make_requests(g, &list, e);
@@ -290,23 +276,20 @@ static int start(struct render *r, struct http_call *call, struct openai_request
     return 0;
 }
 
-static void work(struct render *r, const struct job *job) {
+static void work(struct render *r, struct client client) {
     struct serving *s = r->serving;
     struct api_error e;
     struct openai_request request;
-    struct openai_body body = {.chat = job->chat};
-    body.text = http_call_body(job->call, &body.bytes);
-    int rc = openai_parse(&request, &body, &s->defaults, &e);
-    http_call_drop_body(job->call);
+    int rc = client.ops->parse(client.self, &request, &s->defaults, &e);
     if (rc == 0) {
         rc = check_call(s, &request, &e);
         if (rc == 0) rc = reserve(s, &request, &e);
         if (rc != 0) openai_request_finish(&request);
     }
-    if (rc == 0) rc = start(r, job->call, &request, &e);
+    if (rc == 0) rc = start(r, client, &request, &e);
     if (rc == 0) return;
     if (e.status < 429) counter_add(&s->meter.rejected[REJECT_INVALID], 1);
-    reply_error(job->call, &e);
+    client.ops->fail(client.self, false, &e);
 }
 
 static void *render_thread(void *context) {
@@ -314,8 +297,8 @@ static void *render_thread(void *context) {
     struct queue_link *link;
     while ((link = queue_take(&r->jobs)) != NULL) {
         struct job *job = (struct job *)link;
-        work(r, job);
-        http_call_release(job->call);
+        work(r, job->client);
+        job->client.ops->release(job->client.self);
         mem_free(job);
     }
     return NULL;
@@ -349,12 +332,11 @@ void render_destroy(struct render *r) {
     mem_free(r);
 }
 
-bool render_take(struct render *r, struct http_call *call, bool chat) {
+bool render_take(struct render *r, struct client client) {
     struct job *job = mem_zalloc(sizeof *job);
     if (job == NULL) return false;
-    http_call_hold(call);
-    job->call = call;
-    job->chat = chat;
+    client.ops->hold(client.self);
+    job->client = client;
     queue_push(&r->jobs, &job->link);
     return true;
 }

@@ -6,7 +6,7 @@
 #ifndef MOESAIC_LEADER_RENDER_H
 #define MOESAIC_LEADER_RENDER_H
 
-#include "leader/http.h"
+#include "leader/client.h"
 #include "leader/serving.h"
 #include "leader/stream.h"
 
@@ -17,7 +17,7 @@ int render_create(struct render **out, struct serving *s, struct stream *stream,
 // Finishes what it has been given.
 void render_destroy(struct render *r);
 
-// MHD thread: takes a call whose body is complete. False when memory is out.
-bool render_take(struct render *r, struct http_call *call, bool chat);
+// Any thread: takes a client whose message is complete. False when memory is out.
+bool render_take(struct render *r, struct client client);
 
 #endif

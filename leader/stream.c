@@ -153,7 +153,7 @@ static void swap_inbox(struct stream *s, struct choice *c) {
 static void serve(struct stream *s, struct choice *c) {
     struct generation *g = c->generation;
     swap_inbox(s, c);
-    if (!g->over && http_call_gone(g->call)) {
+    if (!g->over && g->client.ops->gone(g->client.self)) {
         g->over = true;
         generation_abort(g);
     }

@@ -1,0 +1,39 @@
+// client.h: who asked for a generation and hears its answer, as a function table: an HTTP call
+// (http_answer.c) or a gRPC call (rpc.c). What is behind it (render, stream, generation) knows no
+// more of its client than this.
+#ifndef MOESAIC_LEADER_CLIENT_H
+#define MOESAIC_LEADER_CLIENT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "leader/answer.h"
+#include "leader/openai.h"
+
+struct choice;
+struct generation;
+
+struct client_ops {
+    void (*hold)(void *self);
+    void (*release)(void *self);
+    const char *(*request_id)(const void *self); // final once parse returned
+    int64_t (*arrived_ns)(const void *self);
+    // Render thread, once: the call's message to a checked request. The message is dropped. As
+    // openai_parse.
+    int (*parse)(void *self, struct openai_request *out, const struct openai_defaults *defaults,
+                 struct api_error *e);
+    // Both as http_call_gone and http_call_on_gone.
+    bool (*gone)(void *self);
+    bool (*on_gone)(void *self, void (*gone)(void *context), void *context);
+    // Stream thread: says what is new of one choice, and the end when all have finished.
+    void (*show)(struct generation *g, struct choice *c);
+    // An error in place of the answer, or of its rest when it has begun. Ends the call.
+    void (*fail)(void *self, bool begun, const struct api_error *e);
+};
+
+struct client {
+    const struct client_ops *ops;
+    void *self;
+};
+
+#endif

@@ -1,0 +1,226 @@
+// http_answer.c: see http_answer.h. The stream thread's, but for parsing and errors before it.
+#include "leader/http_answer.h"
+
+#include <string.h>
+
+#include "common/base/log.h"
+#include "leader/generation.h"
+
+static struct http_call *call_of(const struct generation *g) {
+    return g->client.self;
+}
+
+// --- what both forms of answer say
+
+static void describe(const struct choice *c, struct answer_choice *out) {
+    const struct generation *g = c->generation;
+    *out = (struct answer_choice){
+        .chat = g->request.chat,
+        .chunk = g->request.stream,
+        .index = c->index,
+        .finish = c->finish,
+        .digest = g->serving->digest ? &c->digest : NULL,
+    };
+    if (c->stop.matched >= 0) {
+        out->stop_text = g->request.stop.text[c->stop.matched];
+        out->stop_text_bytes = g->request.stop.bytes[c->stop.matched];
+    }
+}
+
+static void add_content(struct choice *c, struct answer_choice *out, struct buf *logprobs) {
+    out->text = c->text.bytes != 0 ? c->text.data : "";
+    out->text_bytes = c->text.bytes;
+    if (c->generation->request.sampling.want_logprob) {
+        answer_logprobs_close(&c->logprobs, logprobs);
+        out->logprobs = logprobs;
+    }
+    if (c->generation->request.return_token_ids) {
+        static const uint32_t none = 0;
+        out->token_ids = c->ids.bytes != 0 ? (const uint32_t *)(const void *)c->ids.data : &none;
+        out->n_token_ids = (uint32_t)(c->ids.bytes / sizeof(uint32_t));
+    }
+}
+
+static void forget_content(struct choice *c) {
+    buf_reset(&c->text);
+    buf_reset(&c->ids);
+}
+
+// --- streamed
+
+static void send(struct generation *g, const struct buf *out) {
+    int rc = out->failed ? ERR_FATAL_NOMEM : http_call_write(call_of(g), out->data, out->bytes);
+    if (rc == 0) return;
+    if (rc != ERR_REQ_ABORTED)
+        log_warn("stream", "request %s cut: %s", http_call_request_id(call_of(g)),
+                 rc == ERR_REQ_TOO_LARGE ? "its client reads too slowly" : "memory is out");
+    g->over = true;
+    generation_abort(g);
+}
+
+static void add_chunk(struct generation *g, struct buf *out, const struct answer_choice *c) {
+    buf_text(out, "data: ");
+    answer_head(out, &g->head);
+    if (c != NULL) answer_choice(out, c);
+    struct answer_usage usage = generation_usage(g);
+    answer_tail(out, c == NULL ? &usage : NULL, g->request.include_usage);
+    buf_text(out, "\n\n");
+}
+
+static void introduce(struct generation *g, struct choice *c, struct buf *out) {
+    if (!g->begun) http_call_stream(call_of(g));
+    g->begun = true;
+    if (c->introduced) return;
+    c->introduced = true;
+    if (!g->request.chat) return;
+    struct answer_choice first = {
+        .chat = true, .chunk = true, .role = true, .index = c->index, .text = ""};
+    add_chunk(g, out, &first);
+}
+
+static void show_chunks(struct generation *g, struct choice *c) {
+    struct buf out, logprobs;
+    struct answer_choice chunk;
+    buf_init(&out, 0);
+    buf_init(&logprobs, 0);
+    introduce(g, c, &out);
+    enum finish finish = c->finish;
+    if (c->text.bytes != 0 || c->logprobs.n_tokens != 0 || c->ids.bytes != 0) {
+        describe(c, &chunk);
+        chunk.finish = FINISH_NONE; // said by a chunk of its own
+        add_content(c, &chunk, &logprobs);
+        add_chunk(g, &out, &chunk);
+        forget_content(c);
+    }
+    if (finish != FINISH_NONE && !c->finish_sent) {
+        describe(c, &chunk);
+        add_chunk(g, &out, &chunk);
+        c->finish_sent = true;
+    }
+    bool end = generation_finished(g);
+    if (end) {
+        if (g->request.include_usage) add_chunk(g, &out, NULL);
+        buf_text(&out, "data: [DONE]\n\n");
+    }
+    out.failed |= c->text.failed | c->ids.failed;
+    if (out.bytes != 0) send(g, &out);
+    if (end && !g->over) http_call_end(call_of(g));
+    if (end) g->over = true;
+    buf_finish(&out);
+    buf_finish(&logprobs);
+}
+
+// --- at once
+
+static void reply_whole(struct generation *g) {
+    struct http_reply reply = {.status = 200, .content_type = "application/json"};
+    struct answer_usage usage = generation_usage(g);
+    struct buf logprobs;
+    buf_init(&reply.body, 0);
+    buf_init(&logprobs, 0);
+    answer_head(&reply.body, &g->head);
+    for (uint32_t i = 0; i < g->n_choices; i++) {
+        struct answer_choice choice;
+        buf_reset(&logprobs);
+        describe(&g->choices[i], &choice);
+        add_content(&g->choices[i], &choice, &logprobs);
+        if (i != 0) buf_text(&reply.body, ",");
+        answer_choice(&reply.body, &choice);
+        reply.body.failed |= logprobs.failed | g->choices[i].text.failed;
+    }
+    answer_tail(&reply.body, &usage, true);
+    buf_finish(&logprobs);
+    http_call_reply(call_of(g), &reply);
+    g->over = true;
+}
+
+static void show(struct generation *g, struct choice *c) {
+    if (g->request.stream)
+        show_chunks(g, c);
+    else if (generation_finished(g))
+        reply_whole(g);
+}
+
+// --- errors
+
+void http_answer_error(struct http_call *call, const struct api_error *e) {
+    struct http_reply reply = {.status = e->status,
+                               .content_type = "application/json",
+                               .retry_after_s = e->status == 429 || e->status == 503 ? 1 : 0};
+    buf_init(&reply.body, 0);
+    answer_error(&reply.body, e);
+    http_call_reply(call, &reply);
+}
+
+static void fail(void *self, bool begun, const struct api_error *e) {
+    struct buf event;
+    if (!begun) {
+        http_answer_error(self, e);
+        return;
+    }
+    buf_init(&event, 0);
+    buf_text(&event, "data: ");
+    answer_error(&event, e);
+    buf_text(&event, "\n\ndata: [DONE]\n\n");
+    // What cannot be written is cut or gone: there is nobody left to tell.
+    if (!event.failed) http_call_write(self, event.data, event.bytes);
+    http_call_end(self);
+    buf_finish(&event);
+}
+
+// --- the client's table
+
+static void hold(void *self) {
+    http_call_hold(self);
+}
+
+static void release(void *self) {
+    http_call_release(self);
+}
+
+static const char *request_id(const void *self) {
+    return http_call_request_id(self);
+}
+
+static int64_t arrived_ns(const void *self) {
+    return http_call_arrived_ns(self);
+}
+
+static int parse(struct http_call *call, bool chat, struct openai_request *out,
+                 const struct openai_defaults *defaults, struct api_error *e) {
+    struct openai_body body = {.chat = chat};
+    body.text = http_call_body(call, &body.bytes);
+    int rc = openai_parse(out, &body, defaults, e);
+    http_call_drop_body(call);
+    return rc;
+}
+
+static int parse_chat(void *self, struct openai_request *out,
+                      const struct openai_defaults *defaults, struct api_error *e) {
+    return parse(self, true, out, defaults, e);
+}
+
+static int parse_completion(void *self, struct openai_request *out,
+                            const struct openai_defaults *defaults, struct api_error *e) {
+    return parse(self, false, out, defaults, e);
+}
+
+static bool gone(void *self) {
+    return http_call_gone(self);
+}
+
+static bool on_gone(void *self, void (*left)(void *context), void *context) {
+    return http_call_on_gone(self, left, context);
+}
+
+#define TABLE(parse_kind)                                                                          \
+    {                                                                                              \
+        .hold = hold, .release = release, .request_id = request_id, .arrived_ns = arrived_ns,      \
+        .parse = parse_kind, .gone = gone, .on_gone = on_gone, .show = show, .fail = fail          \
+    }
+
+struct client http_answer_client(struct http_call *call, bool chat) {
+    static const struct client_ops chats = TABLE(parse_chat);
+    static const struct client_ops completions = TABLE(parse_completion);
+    return (struct client){.ops = chat ? &chats : &completions, .self = call};
+}
