@@ -47,7 +47,9 @@ int leader_run(struct leader *l);
 void leader_stop(struct leader *l); // any thread
 
 // Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE
-// while no group is ready, or ERR_REQ_QUEUE_FULL when the mailbox is full.
+// while no group is ready, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has, or
+// ERR_REQ_QUEUE_FULL when REQUESTS_LIVE_MAX are waiting and running. What else is wrong with a
+// request ends it with an event.
 int leader_submit(struct leader *l, struct request *r);
 // Any thread. The request ends with FINISH_ABORT unless it ended before; unknown ids are ignored.
 void leader_abort(struct leader *l, uint64_t request_id);

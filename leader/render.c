@@ -177,14 +177,20 @@ static int make_requests(struct generation *g, struct request ***out, struct api
 
 // --- requests to the scheduler
 
+static const char *why_not_taken(int code) {
+    switch (code) {
+    case ERR_REQ_QUEUE_FULL: return "too many requests are waiting; try again later";
+    case ERR_REQ_TOO_LARGE: return "the prompt and max_tokens need more KV cache than a worker has";
+    default: return "no group of workers is ready; try again later";
+    }
+}
+
 // A request that the scheduler did not take ends like one that it ended, so that one place knows
 // how calls end.
 static void submit_failed(struct choice *c, int code) {
     struct token_event ev = {
         .sink_context = c, .request_id = c->request_id, .finish = FINISH_ERROR, .error = code};
-    snprintf(ev.message, sizeof ev.message, "%s",
-             code == ERR_REQ_QUEUE_FULL ? "too many requests are waiting; try again later"
-                                        : "no group of workers is ready; try again later");
+    snprintf(ev.message, sizeof ev.message, "%s", why_not_taken(code));
     counter_add(&c->generation->serving->meter
                      .rejected[code == ERR_REQ_QUEUE_FULL ? REJECT_QUEUE_FULL : REJECT_UNAVAILABLE],
                 1);
