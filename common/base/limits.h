@@ -30,7 +30,7 @@
 #define PATH_BYTES_MAX 4096
 
 // Rendering a chat template: instructions and bytes touched, and memory for values.
-#define TEMPLATE_STEPS_MAX 50000000
+#define TEMPLATE_STEPS_MAX 20000000
 #define TEMPLATE_RENDER_BYTES_MAX (256u << 20)
 
 // Cluster. One message header carries a rank in 16 bits.

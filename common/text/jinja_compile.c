@@ -254,7 +254,7 @@ static bool statement_for(struct compiler *c) {
 }
 
 static bool end_loop(struct compiler *c, struct block *b) {
-    if (!compiler_jump_back(c, b->next_at)) return false;
+    if (!compiler_emit(c, OP_FOR_DONE, 0, 0) || !compiler_jump_back(c, b->next_at)) return false;
     compiler_patch(c, b->next_at);
     patch_chain(c, b->end_chain);
     b->end_chain = NO_JUMP;
@@ -280,13 +280,15 @@ static bool statement_endfor(struct compiler *c) {
     return true;
 }
 
-// The loop that break and continue mean: no text that is being captured may lie between.
+// The loop that break and continue mean: no text that is being captured may lie between. A loop
+// that is at its else is over.
 static struct block *enclosing_loop(struct compiler *c, const char *what) {
     size_t i = c->n_blocks;
-    while (i > 0 && c->blocks[i - 1].kind == BLOCK_IF)
-        i--;
-    struct block *b = i == 0 ? NULL : &c->blocks[i - 1];
-    if (b != NULL && b->kind == BLOCK_FOR && !b->has_else) return b;
+    while (i > 0) {
+        struct block *b = &c->blocks[--i];
+        if (b->kind == BLOCK_FOR && !b->has_else) return b;
+        if (b->kind != BLOCK_IF && b->kind != BLOCK_FOR) break;
+    }
     compiler_fail(c, "{%% %s %%} here is not supported", what);
     return NULL;
 }

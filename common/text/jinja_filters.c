@@ -263,6 +263,12 @@ static bool named_call(const struct call *c, enum builtin_kind kind, size_t firs
     return true;
 }
 
+// What is false has no items here, also when it could not be iterated.
+static bool iterate_if_true(const struct call *c, struct value *list) {
+    if (!value_true(&c->args[0])) return list_create(c->r, 0, list);
+    return value_iterate(c->r, &c->args[0], list);
+}
+
 // selectattr, rejectattr, select, reject: the items whose value (or attribute) passes the test, or
 // is true without one.
 static bool choose(const struct call *c, bool by_attribute, bool wanted, struct value *out) {
@@ -270,7 +276,7 @@ static bool choose(const struct call *c, bool by_attribute, bool wanted, struct 
     struct call test;
     size_t n = 0, kept = 0, first = by_attribute ? 3 : 2;
     int index = -1;
-    if (!value_iterate(c->r, &c->args[0], &list)) return false;
+    if (!iterate_if_true(c, &list)) return false;
     if (call_given(c, first - 1) && !named_call(c, BUILTIN_TEST, first, &test, &index))
         return false;
     value_length(&list, &n);
@@ -311,7 +317,7 @@ static bool filter_map(const struct call *c, struct value *out) {
     size_t n = 0;
     int index = -1;
     bool by_attribute = call_given(c, 2);
-    if (!value_iterate(c->r, &c->args[0], &list)) return false;
+    if (!iterate_if_true(c, &list)) return false;
     if (call_given(c, 1) == by_attribute)
         return render_fail(c->r, ERR_REQ_INVALID,
                            "chat template: map needs a filter or an attribute");

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "common/base/check.h"
+
 static bool no_operands(struct render *r, const struct value *x, const struct value *y) {
     return render_fail(r, ERR_REQ_INVALID,
                        "chat template: this operator does not take '%s' and '%s'",
@@ -94,6 +96,28 @@ static bool join_lists(struct render *r, const struct value *x, const struct val
     return true;
 }
 
+static bool repeat_list(struct render *r, const struct value *x, int64_t times, struct value *out) {
+    size_t n = 0, total = 0;
+    value_length(x, &n);
+    if (times > 0 && !size_mul(n, (size_t)times, &total)) return overflow(r);
+    if (!render_spend(r, total) || !list_create(r, total, out)) return false;
+    for (size_t i = 0; i < total; i++)
+        out->list->items[i] = value_at(x, i % n);
+    out->list->tuple = x->kind == VALUE_LIST && x->list->tuple;
+    return true;
+}
+
+// A sequence times an integer, in either order.
+static bool repeat(struct render *r, const struct value operands[2], struct value *out) {
+    bool swapped = value_is_number(&operands[0]);
+    const struct value *x = &operands[swapped], *times = &operands[!swapped];
+    if (!value_is_number(times) || times->kind == VALUE_FLOAT)
+        return no_operands(r, &operands[0], &operands[1]);
+    if (x->kind == VALUE_TEXT) return text_repeat(r, &x->text, value_integer(times), out);
+    if (value_is_list(x)) return repeat_list(r, x, value_integer(times), out);
+    return no_operands(r, &operands[0], &operands[1]);
+}
+
 static bool arithmetic(struct render *r, enum jinja_binary op, const struct value operands[2],
                        struct value *out) {
     const struct value *x = &operands[0], *y = &operands[1];
@@ -106,10 +130,7 @@ static bool arithmetic(struct render *r, enum jinja_binary op, const struct valu
     if (op == BINARY_ADD && x->kind == VALUE_TEXT && y->kind == VALUE_TEXT)
         return text_concat(r, &x->text, &y->text, out);
     if (op == BINARY_ADD && value_is_list(x) && value_is_list(y)) return join_lists(r, x, y, out);
-    if (op == BINARY_MULTIPLY && x->kind == VALUE_TEXT && number_y && y->kind != VALUE_FLOAT)
-        return text_repeat(r, &x->text, value_integer(y), out);
-    if (op == BINARY_MULTIPLY && y->kind == VALUE_TEXT && number_x && x->kind != VALUE_FLOAT)
-        return text_repeat(r, &y->text, value_integer(x), out);
+    if (op == BINARY_MULTIPLY) return repeat(r, operands, out);
     return no_operands(r, x, y);
 }
 

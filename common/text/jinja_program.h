@@ -48,11 +48,12 @@ enum jinja_op {
     OP_UNPACK,          // sequence of argc items -> its items, the first on top
     OP_FOR,             // pops what is iterated, opens a loop
     OP_FOR_NEXT,        // pushes the next item in a fresh scope; at the end jumps by a
-    OP_FOR_KEEP,        // pops a condition; a true one keeps the loop's item for the filtered list
-    OP_FOR_FILTERED,    // closes a filtering loop, pushes the kept items
-    OP_FOR_END,         // closes the loop; jumps by a unless it had no item
-    OP_CAPTURE,         // from here, output goes to a text
-    OP_CAPTURE_END,     // pushes that text
+    OP_FOR_DONE,     // an item went through the whole body: what else is about (Jinja's own rule)
+    OP_FOR_KEEP,     // pops a condition; a true one keeps the loop's item for the filtered list
+    OP_FOR_FILTERED, // closes a filtering loop, pushes the kept items
+    OP_FOR_END,      // closes the loop; jumps by a when OP_FOR_DONE ran
+    OP_CAPTURE,      // from here, output goes to a text
+    OP_CAPTURE_END,  // pushes that text
     OP_MACRO,     // name a becomes a macro that begins after the next instruction (a jump over it)
     OP_PARAMETER, // binds name a to the call's next argument and skips the default's jump, if there
                   // is one

@@ -27,6 +27,7 @@ struct binding {
 struct loop {
     struct value list;
     size_t n, next; // items, and how many came
+    bool done;      // one went through the whole body
     size_t first_binding;
     int64_t serial;    // tells a loop object of a loop that is over
     struct value kept; // of a filtering loop
@@ -319,7 +320,7 @@ static bool run_for_filtered(struct machine *m) {
 static bool run_for_end(struct machine *m, int64_t distance) {
     struct loop *l = &m->loops[--m->n_loops];
     m->n_bindings = l->first_binding;
-    if (l->next > 0) m->at = (size_t)((int64_t)m->at + distance);
+    if (l->done) m->at = (size_t)((int64_t)m->at + distance);
     l->serial = 0;
     return true;
 }
@@ -495,6 +496,7 @@ static bool step(struct machine *m, const struct jinja_instruction *i) {
     case OP_UNPACK: return run_unpack(m, i->argc);
     case OP_FOR: return run_for(m);
     case OP_FOR_NEXT: return run_for_next(m, i->a);
+    case OP_FOR_DONE: m->loops[m->n_loops - 1].done = true; return true;
     case OP_FOR_KEEP: return run_for_keep(m);
     case OP_FOR_FILTERED: return run_for_filtered(m);
     case OP_FOR_END: return run_for_end(m, i->a);

@@ -177,6 +177,8 @@ static bool dict_find(struct render *r, const struct dict *d, const struct value
 bool dict_set(struct render *r, struct dict *d, const struct value *key,
               const struct value *value) {
     struct dict_entry *entry;
+    if (value_is_list(key) && !(key->kind == VALUE_LIST && key->list->tuple))
+        return render_fail(r, ERR_REQ_INVALID, "chat template: a list is no key");
     if (!dict_find(r, d, key, &entry)) return false;
     if (entry != NULL) {
         entry->value = *value;
@@ -416,6 +418,8 @@ bool value_contains(struct render *r, const struct value *container, const struc
     }
     if (value_is_dict(container)) {
         struct value got;
+        if (value_is_list(item) || value_is_dict(item))
+            return render_fail(r, ERR_REQ_INVALID, "chat template: a %s is no key", value_kind_name(item));
         if (!value_get(r, container, item, &got)) return false;
         *found = got.kind != VALUE_UNDEFINED;
         return true;

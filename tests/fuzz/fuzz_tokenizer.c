@@ -1,0 +1,41 @@
+// fuzz_tokenizer.c: a tokenizer.json from outside is refused, or works on text without harm.
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "common/text/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void use(const struct tokenizer *t) {
+    static const char text[] =
+        "Hello, <|im_start|> w\xc3\xb6rld's 12345  \n\n \xff e\xcc\x81 <|x|>";
+    struct id_list ids = {0};
+    struct err_text e;
+    char *out = mem_alloc(detok_bytes_max(t));
+    struct detok d;
+    detok_init(&d);
+    for (int special = 0; special < 2; special++) {
+        if (tokenizer_encode(t, text, sizeof text - 1, special != 0, 1000, &ids, &e) != 0) continue;
+        for (size_t i = 0; i < ids.n && out != NULL; i++) {
+            check(ids.ids[i] < tokenizer_vocab(t));
+            detok_push(&d, t, ids.ids[i], special != 0, out, detok_bytes_max(t));
+        }
+    }
+    if (out != NULL) detok_finish(&d, out, detok_bytes_max(t));
+    mem_free(out);
+    id_list_finish(&ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    struct tokenizer *t = NULL;
+    struct err_text e = {""};
+    int rc = tokenizer_parse(&t, (const char *)data, size, &e);
+    check(rc == 0 || (t == NULL && e.text[0] != '\0'));
+    if (rc == 0) use(t);
+    tokenizer_destroy(t);
+    return 0;
+}
