@@ -31,8 +31,12 @@
 #define INLINE_FLOATS 16384
 #define CHUNKS_PER_THREAD 4
 
+// IDLE -> INVITED by the owner; INVITED -> RUNNING by the helper, or -> IDLE again by the owner;
+// RUNNING -> IDLE by the helper.
+enum helper_state { IDLE, INVITED, RUNNING, STOPPED };
+
 struct helper {
-    _Alignas(64) _Atomic uint32_t go; // counts the loops this helper was asked to join
+    _Alignas(64) _Atomic uint32_t state;
     _Atomic uint32_t asleep;
     struct pool *pool;
     uint32_t thread; // 1..n_threads-1
@@ -44,13 +48,12 @@ struct pool {
     bool spin, pinned;
     cpu_set_t old_cores; // the caller's, given back at the end
     pthread_t owner;
-    // The loop that runs; written before the helpers' words.
+    // The loop that runs; written before the invitations.
     void (*body)(void *context, uint32_t i, uint32_t thread);
     void *context;
     uint32_t n;
-    bool stop;
     _Alignas(64) _Atomic uint32_t next;
-    _Alignas(64) _Atomic uint32_t pending; // helpers that have not finished the loop
+    _Alignas(64) _Atomic uint32_t pending; // helpers invited that have not finished
     _Atomic uint32_t owner_asleep;
     struct helper helpers[]; // [n_threads - 1]
 };
@@ -100,18 +103,31 @@ static void *helper_main(void *arg) {
     struct helper *h = arg;
     struct pool *p = h->pool;
     kernel_thread_init();
-    for (uint32_t seen = 0;; seen++) {
-        wait_word(&h->go, &h->asleep, seen, false, p->spin);
-        if (p->stop) return NULL;
+    for (;;) {
+        wait_word(&h->state, &h->asleep, IDLE, false, p->spin);
+        if (atomic_load(&h->state) == STOPPED) return NULL;
+        uint32_t invited = INVITED;
+        if (!atomic_compare_exchange_strong(&h->state, &invited, RUNNING)) continue;
         run_items(p, h->thread);
+        atomic_store(&h->state, IDLE);
         if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->owner_asleep))
             futex_wake(&p->pending);
     }
 }
 
-static void wake_helper(struct helper *h) {
-    atomic_fetch_add(&h->go, 1);
-    if (atomic_load(&h->asleep)) futex_wake(&h->go);
+static void tell_helper(struct helper *h, enum helper_state state) {
+    atomic_store(&h->state, state);
+    if (atomic_load(&h->asleep)) futex_wake(&h->state);
+}
+
+// Takes back what was not begun and waits for the others.
+static void end_loop(struct pool *p, uint32_t n_invited) {
+    for (uint32_t i = 0; i < n_invited; i++) {
+        uint32_t invited = INVITED;
+        if (atomic_compare_exchange_strong(&p->helpers[i].state, &invited, IDLE))
+            atomic_fetch_sub(&p->pending, 1);
+    }
+    wait_word(&p->pending, &p->owner_asleep, 0, true, p->spin);
 }
 
 static int pin(pthread_t thread, int core, struct err_text *e) {
@@ -186,9 +202,8 @@ int pool_create(struct pool **out, uint32_t n_threads, const int *cores, bool sp
 
 void pool_destroy(struct pool *p) {
     if (p == NULL) return;
-    p->stop = true;
     for (uint32_t i = 0; i < p->n_started; i++)
-        wake_helper(&p->helpers[i]);
+        tell_helper(&p->helpers[i], STOPPED);
     for (uint32_t i = 0; i < p->n_started; i++)
         pthread_join(p->helpers[i].handle, NULL);
     if (p->pinned) pthread_setaffinity_np(p->owner, sizeof p->old_cores, &p->old_cores);
@@ -215,9 +230,9 @@ void pool_run(struct pool *p, uint32_t n, void (*body)(void *context, uint32_t i
     atomic_store_explicit(&p->next, 0, memory_order_relaxed);
     atomic_store_explicit(&p->pending, n_wanted, memory_order_relaxed);
     for (uint32_t i = 0; i < n_wanted; i++)
-        wake_helper(&p->helpers[i]);
+        tell_helper(&p->helpers[i], INVITED);
     run_items(p, 0);
-    wait_word(&p->pending, &p->owner_asleep, 0, true, p->spin);
+    end_loop(p, n_wanted);
 }
 
 struct rows_loop {
