@@ -1,0 +1,174 @@
+"""cluster.py: a leader and its workers as real processes on loopback, for the tests of this folder.
+
+Ports are picked by the processes and read from their logs. Whatever happens to the test, the processes end: stop() kills
+them, and the kernel does when Python dies.
+"""
+import ctypes
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import tempfile
+import time
+
+import requests
+from prometheus_client.parser import text_string_to_metric_families
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ.get("BUILD", ROOT / "build" / "release"))
+MODEL = ROOT / "models" / "seedling"
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def die_with_parent():
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def wait_for(what, condition, seconds=30):
+    """Polls until condition() is true; its value."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.02)
+    raise TimeoutError(f"no {what} within {seconds} s")
+
+
+class Process:
+    def __init__(self, name, command, folder):
+        self.name = name
+        self.log_path = pathlib.Path(folder) / f"{name}.log"
+        self.log_file = open(self.log_path, "ab")
+        self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file, stderr=self.log_file,
+                                      preexec_fn=die_with_parent)
+
+    def log(self):
+        return self.log_path.read_text(errors="replace")
+
+    def alive(self):
+        return self.popen.poll() is None
+
+    def send(self, number):
+        self.popen.send_signal(number)
+
+    def wait(self, seconds=30):
+        return self.popen.wait(seconds)
+
+    def end(self):
+        if self.alive():
+            self.popen.kill()
+        self.popen.wait()
+        self.log_file.close()
+
+
+class Cluster:
+    """with Cluster(workers=2) as c: ... ; c.url serves, every worker is in the group."""
+
+    def __init__(self, workers=2, leader_flags=(), worker_flags=(), model=MODEL):
+        self.n_workers = workers
+        self.model = model
+        self.leader_flags = list(leader_flags)
+        self.worker_flags = list(worker_flags)
+        self.folder = tempfile.mkdtemp(prefix="moesaic-e2e-")
+        self.leader = None
+        self.workers = []
+        self.n_started = 0
+
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.print_logs()
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace):
+        if kind is not None:
+            self.print_logs()
+        self.stop()
+
+    def start(self):
+        self.start_leader()
+        self.workers = [self.start_worker() for _ in range(self.n_workers)]
+        self.wait_ready()
+
+    def start_leader(self):
+        command = [BUILD / "moe-leader", "--model", self.model, "--port", "0", "--control-port", "0", "--grpc-port", "0",
+                   "--data-parallel-size", str(self.n_workers), "--digest", *self.leader_flags]
+        self.leader = Process("leader", command, self.folder)
+        self.port = self.port_of("http listening")
+        self.control_port = self.port_of("control listening")
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def port_of(self, line):
+        def find():
+            if not self.leader.alive():
+                raise RuntimeError("the leader ended:\n" + self.leader.log())
+            match = re.search(line + r" \S*:(\d+)", self.leader.log())
+            return match and int(match.group(1))
+        return wait_for(line, find)
+
+    def start_worker(self):
+        self.n_started += 1
+        name = f"worker-{self.n_started}"
+        command = [BUILD / "moe-worker", "--leader", f"127.0.0.1:{self.control_port}", "--name", name, *self.worker_flags]
+        return Process(name, command, self.folder)
+
+    def ready(self):
+        try:
+            return requests.get(self.url + "/ready", timeout=5).status_code == 200
+        except requests.ConnectionError:
+            return False
+
+    def wait_ready(self, seconds=60):
+        def check():
+            for process in [self.leader, *self.workers]:
+                if not process.alive():
+                    raise RuntimeError(f"{process.name} ended:\n" + process.log())
+            return self.ready()
+        wait_for("ready group", check, seconds)
+
+    def stop(self):
+        for process in [*self.workers, self.leader]:
+            if process is not None:
+                process.end()
+
+    def print_logs(self):
+        for process in [self.leader, *self.workers]:
+            if process is not None:
+                print(f"--- {process.name}\n{process.log()[-6000:]}")
+
+    # --- asking
+
+    def post(self, path, body, **kwargs):
+        kwargs.setdefault("timeout", 120)
+        return requests.post(self.url + path, json=body, **kwargs)
+
+    def chat(self, text, **fields):
+        """The answer to one question, as the JSON object; greedy unless said otherwise."""
+        body = {"model": "seedling", "messages": [{"role": "user", "content": text}], "temperature": 0, **fields}
+        response = self.post("/v1/chat/completions", body)
+        response.raise_for_status()
+        return response.json()
+
+    def metrics(self):
+        """{(name, ((label, value), ...)): number} of the whole page."""
+        text = requests.get(self.url + "/metrics", timeout=10).text
+        return {(s.name, tuple(sorted(s.labels.items()))): s.value
+                for family in text_string_to_metric_families(text) for s in family.samples}
+
+    def metric(self, name, **labels):
+        """The sum of the samples of a name that have these labels."""
+        return sum(value for (sample, pairs), value in self.metrics().items()
+                   if sample == name and labels.items() <= dict(pairs).items())
+
+    def check_accounts(self):
+        """Asks the leader to recount blocks, slots and queues; the line of its log that says how it went."""
+        before = len(re.findall("accounts (ok|broken)", self.leader.log()))
+        self.leader.send(signal.SIGUSR1)
+        found = wait_for("accounts", lambda: re.findall("accounts (ok|broken[^\n]*)", self.leader.log())[before:], 20)
+        return found[0]

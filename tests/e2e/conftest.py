@@ -1,0 +1,17 @@
+"""conftest.py: one cluster of two workers shared by the tests that do not hurt it."""
+import openai
+import pytest
+
+from cluster import Cluster
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    with Cluster(workers=2) as running:
+        yield running
+
+
+@pytest.fixture
+def client(cluster):
+    with openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=120) as made:
+        yield made

@@ -1,0 +1,102 @@
+"""test_process.py: how moe-leader starts, refuses to start, and leaves."""
+import signal
+import subprocess
+import threading
+
+import pytest
+import requests
+
+from cluster import BUILD, MODEL, Cluster, wait_for
+
+CHAT = "/v1/chat/completions"
+
+
+def leader(*flags):
+    return subprocess.run([BUILD / "moe-leader", *flags], capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("flags, code, word", [
+    ([], 2, "--model"),
+    (["--modle", "x"], 2, "model"),
+    (["--model", str(MODEL), "--port", "99999"], 2, "port"),
+    (["--model", str(MODEL), "--host", "0.0.0.0"], 2, "--api-key-file"),
+    (["--model", str(MODEL), "--max-model-len", "4096"], 2, "2048"),
+    (["--model", str(MODEL), "--data-parallel-size", "2", "--expert-parallel-size", "4"], 2, "--expert-parallel-size"),
+    (["--model", "/nowhere"], 1, "/nowhere"),
+])
+def test_wrong_options_are_refused_by_name(flags, code, word):
+    result = leader(*flags)
+    assert result.returncode == code
+    assert word in result.stderr
+
+
+def test_port_in_use_is_named(cluster):
+    result = leader("--model", str(MODEL), "--port", str(cluster.port), "--control-port", "0", "--grpc-port", "0")
+    assert result.returncode == 1
+    assert str(cluster.port) in result.stderr
+
+
+def test_not_ready_without_workers_but_alive(tmp_path):
+    alone = Cluster(workers=2)
+    try:
+        alone.start_leader()
+        assert requests.get(alone.url + "/health").status_code == 200
+        ready = requests.get(alone.url + "/ready")
+        assert ready.status_code == 503
+        assert "worker" in ready.json()["state"]
+        refused = alone.post(CHAT, {"messages": [{"role": "user", "content": "hi"}]})
+        assert refused.status_code == 503
+        assert refused.headers["Retry-After"]
+        alone.leader.send(signal.SIGTERM)
+        assert alone.leader.wait() == 0
+    finally:
+        alone.stop()
+
+
+def test_sigterm_lets_streams_end(tmp_path):
+    with Cluster(workers=2) as cluster:
+        lines = []
+
+        def read():
+            body = {"messages": [{"role": "user", "content": "Tell me a story about a fox."}], "stream": True,
+                    "max_tokens": 600, "ignore_eos": True}
+            with cluster.post(CHAT, body, stream=True) as response:
+                lines.extend(line for line in response.iter_lines() if line)
+        reader = threading.Thread(target=read)
+        reader.start()
+        wait_for("tokens", lambda: cluster.metric("vllm:generation_tokens_total") > 5)
+        cluster.leader.send(signal.SIGTERM)
+        reader.join(30)
+        assert lines[-1] == b"data: [DONE]"
+        assert b'"finish_reason":"length"' in lines[-2]
+        assert cluster.leader.wait() == 0
+        assert "accounts ok" in cluster.leader.log()
+
+
+def test_a_second_signal_cuts_the_drain(tmp_path):
+    with Cluster(workers=1, leader_flags=["--shutdown-timeout", "60"]) as cluster:
+        threading.Thread(target=lambda: cluster.post(CHAT, {
+            "messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "n": 32, "ignore_eos": True}), daemon=True).start()
+        wait_for("work", lambda: cluster.metric("vllm:num_requests_running") > 0)
+        cluster.leader.send(signal.SIGTERM)
+        cluster.leader.send(signal.SIGINT)
+        assert cluster.leader.wait(20) == 0
+
+
+def test_full_queue_is_429():
+    with Cluster(workers=1, leader_flags=["--max-num-queued-reqs", "3"]) as cluster:
+        full = cluster.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 4})
+        assert full.status_code == 429
+        assert full.headers["Retry-After"] == "1"
+        assert full.json()["error"]["type"] == "rate_limit_error"
+        assert cluster.metric("vllm:admission_rejections_total", reason="queue_full") == 1
+
+
+def test_api_key_is_asked_for(tmp_path):
+    key = tmp_path / "key"
+    key.write_text("sesame\n")
+    with Cluster(workers=1, leader_flags=["--api-key-file", str(key)]) as cluster:
+        body = {"messages": [{"role": "user", "content": "What is the capital of Kenya?"}], "temperature": 0}
+        assert cluster.post(CHAT, body).status_code == 401
+        good = cluster.post(CHAT, body, headers={"Authorization": "Bearer sesame"})
+        assert good.json()["choices"][0]["message"]["content"] == "The capital of Kenya is Nairobi."
