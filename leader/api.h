@@ -25,7 +25,8 @@ void api_drain(struct api *a);
 bool api_idle(struct api *a);
 // Ends every call; their requests are aborted. The scheduler must still run.
 void api_stop(struct api *a);
-// After the scheduler ended: waits for the last events and frees everything. NULL is fine.
+// After the scheduler ended: waits for the last events and frees everything. The engine's functions
+// are still called until then. NULL is fine.
 void api_destroy(struct api *a);
 
 #endif

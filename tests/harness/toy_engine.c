@@ -169,7 +169,7 @@ struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *s
     return t;
 }
 
-void toy_engine_destroy(struct toy_engine *t) {
+void toy_engine_stop(struct toy_engine *t) {
     pthread_mutex_lock(&t->lock);
     t->stopping = true;
     pthread_mutex_unlock(&t->lock);
@@ -182,6 +182,9 @@ void toy_engine_destroy(struct toy_engine *t) {
                                  .error = ERR_REQ_UNAVAILABLE};
         toy_finish(t, 0, &ev);
     }
+}
+
+void toy_engine_destroy(struct toy_engine *t) {
     waker_destroy(t->waker);
     pthread_mutex_destroy(&t->lock);
     mem_free(t);

@@ -19,7 +19,8 @@ struct toy_script {
 };
 
 struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *script);
-void toy_engine_destroy(struct toy_engine *t); // ends what runs with FINISH_ERROR
+void toy_engine_stop(struct toy_engine *t);    // ends what runs with FINISH_ERROR
+void toy_engine_destroy(struct toy_engine *t); // after it, and after the API
 const struct engine *toy_engine_table(const struct toy_engine *t);
 
 // How many requests are inside, how many ended as aborted, and how many were ever submitted.

@@ -1,0 +1,451 @@
+// leader_api.c: the API from HTTP to HTTP with a toy scheduler behind it: shapes, streams, limits,
+// errors, clients that leave.
+#include "leader/api.h"
+
+#include <check.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/mem.h"
+#include "tests/harness/http_client.h"
+#include "tests/harness/toy_engine.h"
+
+#define MODEL SOURCE_ROOT "/models/seedling"
+#define SCRIPT "The capital of Kenya is Nairobi."
+#define CHAT "/v1/chat/completions"
+#define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
+
+struct house {
+    struct env *env;
+    struct toy_engine *toy;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    struct model_spec spec;
+    struct id_list script;
+    struct serving *serving;
+    struct api *api;
+    uint16_t port;
+};
+
+// Starts everything; the test sets up the script's behaviour and limits first.
+static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
+    struct err_text e = {""};
+    memset(h, 0, sizeof *h);
+    h->env = env_real_create();
+    ck_assert_msg(spec_load(&h->spec, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&h->tokenizer, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&h->chat_template, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(
+        tokenizer_encode(h->tokenizer, SCRIPT, strlen(SCRIPT), false, 1000, &h->script, &e), 0);
+    script.ids = h->script.ids;
+    script.n_ids = (uint32_t)h->script.n;
+    script.stop_id = h->spec.stop_ids[0];
+    if (script.slots == 0) script.slots = 16;
+    if (script.tick_ns == 0) script.tick_ns = NS_PER_MS;
+    h->toy = toy_engine_create(h->env, &script);
+    h->serving = mem_zalloc(sizeof *h->serving);
+    *h->serving = (struct serving){.env = h->env,
+                                   .engine = toy_engine_table(h->toy),
+                                   .tokenizer = h->tokenizer,
+                                   .chat_template = h->chat_template,
+                                   .spec = &h->spec,
+                                   .defaults = {.temperature = 1, .top_p = 1, .vocab = 2048},
+                                   .bos_token = "",
+                                   .eos_token = "<|im_end|>",
+                                   .model_name = "seedling",
+                                   .fingerprint = "fp",
+                                   .version = "1",
+                                   .build_id = "b",
+                                   .max_model_len = 256,
+                                   .digest = true,
+                                   .admit = {.max = queue_max}};
+    meter_init(&h->serving->meter, 256);
+    struct api_config config = {.serving = h->serving, .host = "127.0.0.1", .connections_max = 256};
+    ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
+}
+
+static void house_stop(struct house *h) {
+    api_stop(h->api);
+    toy_engine_stop(h->toy);
+    api_destroy(h->api);
+    toy_engine_destroy(h->toy);
+    ck_assert_uint_eq(h->serving->admit.in_flight, 0);
+    mem_free(h->serving);
+    id_list_finish(&h->script);
+    chat_template_destroy(h->chat_template);
+    tokenizer_destroy(h->tokenizer);
+    env_real_destroy(h->env);
+}
+
+static json_t *post(struct house *h, const char *path, const char *body, int want_status) {
+    struct buf out;
+    http_client_post(h->port, path, body, &out);
+    ck_assert_msg(http_client_status(&out) == want_status, "%s", out.data);
+    char *text = http_client_body(&out);
+    json_t *root = json_loads(text, 0, NULL);
+    ck_assert_msg(root != NULL, "%s", text);
+    free(text);
+    buf_finish(&out);
+    return root;
+}
+
+static const char *string_at(json_t *root, const char *a, const char *b) {
+    return json_string_value(json_object_get(json_object_get(root, a), b));
+}
+
+static json_t *choice_at(json_t *root, size_t i) {
+    return json_array_get(json_object_get(root, "choices"), i);
+}
+
+START_TEST(a_chat_answers_whole_with_usage_and_digest) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_t *r = post(&h, CHAT, "{\"model\":\"seedling\",\"seed\":7," HELLO "}", 200);
+    json_t *c = choice_at(r, 0);
+    ck_assert_str_eq(string_at(c, "message", "content"), SCRIPT);
+    ck_assert_str_eq(json_string_value(json_object_get(c, "finish_reason")), "stop");
+    ck_assert_str_eq(json_string_value(json_object_get(c, "digest")), "00000000000003e7");
+    ck_assert_int_eq(json_integer_value(json_object_get(r, "seed")), 7);
+    json_t *usage = json_object_get(r, "usage");
+    // The stop id was generated too.
+    ck_assert_int_eq(json_integer_value(json_object_get(usage, "completion_tokens")),
+                     (int)h.script.n + 1);
+    ck_assert(json_integer_value(json_object_get(usage, "prompt_tokens")) > 0);
+    json_decref(r);
+    house_stop(&h);
+}
+END_TEST
+
+// Joins the deltas of all choices of a stream; *n_done counts the end markers, *errors the error
+// events.
+static char *joined(const char *body, const char *index, int *n_done, int *errors) {
+    struct buf text;
+    buf_init(&text, 0);
+    *n_done = *errors = 0;
+    const char *end;
+    for (const char *at = body; (end = strstr(at, "\n\n")) != NULL; at = end + 2) {
+        ck_assert(strncmp(at, "data: ", 6) == 0);
+        if (strncmp(at + 6, "[DONE]", 6) == 0) {
+            ++*n_done;
+            continue;
+        }
+        json_t *chunk = json_loadb(at + 6, (size_t)(end - at) - 6, 0, NULL);
+        ck_assert(chunk != NULL);
+        json_t *c = choice_at(chunk, 0);
+        const char *content = string_at(c, "delta", "content");
+        char number[16];
+        snprintf(number, sizeof number, "%lld", json_integer_value(json_object_get(c, "index")));
+        if (content != NULL && strcmp(number, index) == 0) buf_text(&text, content);
+        *errors += json_object_get(chunk, "error") != NULL;
+        json_decref(chunk);
+    }
+    buf_add(&text, "", 1);
+    return text.data;
+}
+
+static char *stream(struct house *h, const char *fields) {
+    char body[1024];
+    struct buf out;
+    snprintf(body, sizeof body, "{\"stream\":true,%s" HELLO "}", fields);
+    http_client_post(h->port, CHAT, body, &out);
+    ck_assert_msg(http_client_status(&out) == 200, "%s", out.data);
+    char *text = http_client_body(&out);
+    buf_finish(&out);
+    return text;
+}
+
+START_TEST(a_stream_joins_to_the_same_text_and_ends_once) {
+    struct house h;
+    int n_done, errors;
+    house_start(&h, (struct toy_script){0}, 64);
+    char *body = stream(&h, "\"n\":2,\"stream_options\":{\"include_usage\":true},");
+    for (int i = 0; i < 2; i++) {
+        char *text = joined(body, i == 0 ? "0" : "1", &n_done, &errors);
+        ck_assert_str_eq(text, SCRIPT);
+        ck_assert(n_done == 1 && errors == 0);
+        free(text);
+    }
+    ck_assert(strstr(body, "\"choices\":[],\"usage\":{\"prompt_tokens\":") != NULL);
+    ck_assert(strstr(body, "\"role\":\"assistant\"") != NULL);
+    free(body);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_stop_string_ends_text_and_request) {
+    struct house h;
+    int n_done, errors;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_t *r = post(&h, CHAT, "{\"stop\":[\"Kenya is\"]," HELLO "}", 200);
+    ck_assert_str_eq(string_at(choice_at(r, 0), "message", "content"), "The capital of ");
+    ck_assert_str_eq(json_string_value(json_object_get(choice_at(r, 0), "stop_reason")),
+                     "Kenya is");
+    json_decref(r);
+    char *body = stream(&h, "\"stop\":\"Kenya is\",");
+    char *text = joined(body, "0", &n_done, &errors);
+    ck_assert_str_eq(text, "The capital of ");
+    ck_assert_int_eq(n_done, 1);
+    free(text);
+    free(body);
+    ck_assert(toy_engine_await(h.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 2);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(completions_take_lists_and_number_their_choices) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_t *r = post(&h, "/v1/completions",
+                     "{\"prompt\":[\"a\",\"b c d\"],\"n\":2,\"max_tokens\":3,\"logprobs\":2}", 200);
+    ck_assert_uint_eq(json_array_size(json_object_get(r, "choices")), 4);
+    for (size_t i = 0; i < 4; i++) {
+        json_t *c = choice_at(r, i);
+        ck_assert_int_eq(json_integer_value(json_object_get(c, "index")), (int)i);
+        ck_assert_str_eq(json_string_value(json_object_get(c, "finish_reason")), "length");
+        json_t *l = json_object_get(c, "logprobs");
+        ck_assert_uint_eq(json_array_size(json_object_get(l, "tokens")), 3);
+        ck_assert_uint_eq(json_array_size(json_object_get(l, "top_logprobs")), 3);
+        ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(l, "text_offset"), 0)),
+                         0);
+    }
+    ck_assert_int_eq(
+        json_integer_value(json_object_get(json_object_get(r, "usage"), "completion_tokens")), 12);
+    json_decref(r);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(chat_logprobs_carry_bytes_and_alternatives) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_t *r =
+        post(&h, CHAT, "{\"logprobs\":true,\"top_logprobs\":2,\"max_tokens\":2," HELLO "}", 200);
+    json_t *content = json_object_get(json_object_get(choice_at(r, 0), "logprobs"), "content");
+    ck_assert_uint_eq(json_array_size(content), 2);
+    json_t *first = json_array_get(content, 0);
+    ck_assert_str_eq(json_string_value(json_object_get(first, "token")), "The");
+    ck_assert_int_eq(json_integer_value(json_array_get(json_object_get(first, "bytes"), 0)), 'T');
+    ck_assert_uint_eq(json_array_size(json_object_get(first, "top_logprobs")), 2);
+    json_decref(r);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(wrong_models_lengths_and_bodies_are_refused_before_the_scheduler) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_t *r = post(&h, CHAT, "{\"model\":\"nope\"," HELLO "}", 404);
+    ck_assert_str_eq(string_at(r, "error", "code"), "model_not_found");
+    json_decref(r);
+    r = post(&h, CHAT, "{\"max_tokens\":256," HELLO "}", 400);
+    ck_assert_str_eq(string_at(r, "error", "code"), "context_length_exceeded");
+    json_decref(r);
+    char body[4096] = "{\"prompt\":\"";
+    size_t n = strlen(body);
+    memset(body + n, 'q', 3000);
+    strcpy(body + n + 3000, "\"}");
+    r = post(&h, "/v1/completions", body, 400);
+    ck_assert_str_eq(string_at(r, "error", "code"), "context_length_exceeded");
+    json_decref(r);
+    r = post(&h, "/v1/completions", "{\"prompt\":\"\"}", 400);
+    ck_assert_str_eq(string_at(r, "error", "param"), "prompt");
+    json_decref(r);
+    json_decref(post(&h, CHAT, "{", 400));
+    ck_assert_uint_eq(toy_engine_counts(h.toy).submitted, 0);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_full_queue_answers_429_and_frees_its_places) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){0}, 3);
+    http_client_post(h.port, CHAT, "{\"n\":4," HELLO "}", &out);
+    ck_assert_int_eq(http_client_status(&out), 429);
+    ck_assert(strstr(out.data, "Retry-After: 1\r\n") != NULL);
+    buf_finish(&out);
+    for (int i = 0; i < 5; i++)
+        json_decref(post(&h, CHAT, "{\"n\":3," HELLO "}", 200));
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(without_a_group_requests_and_readiness_get_503) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){.not_ready = true}, 64);
+    json_decref(post(&h, CHAT, "{" HELLO "}", 503));
+    http_client_get(h.port, "/ready", &out);
+    ck_assert_int_eq(http_client_status(&out), 503);
+    ck_assert(strstr(out.data, "waiting for 1 of 2 workers") != NULL);
+    buf_finish(&out);
+    http_client_get(h.port, "/health", &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_request_that_the_scheduler_does_not_take_gets_its_status) {
+    struct house h;
+    house_start(&h, (struct toy_script){.submit_error = ERR_REQ_UNAVAILABLE}, 64);
+    json_decref(post(&h, CHAT, "{\"n\":3," HELLO "}", 503));
+    json_decref(post(&h, CHAT, "{\"stream\":true," HELLO "}", 503));
+    house_stop(&h);
+    house_start(&h, (struct toy_script){.submit_error = ERR_REQ_QUEUE_FULL}, 64);
+    json_decref(post(&h, CHAT, "{" HELLO "}", 429));
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(an_error_after_the_headers_is_one_event_then_done) {
+    struct house h;
+    int n_done, errors;
+    house_start(&h, (struct toy_script){.fail_after = 3}, 64);
+    char *body = stream(&h, "\"n\":3,");
+    char *text = joined(body, "0", &n_done, &errors);
+    ck_assert_int_eq(errors, 1);
+    ck_assert_int_eq(n_done, 1);
+    ck_assert(strstr(body, "worker 1 was lost") != NULL);
+    free(text);
+    free(body);
+    json_t *r = post(&h, CHAT, "{" HELLO "}", 503);
+    ck_assert_str_eq(string_at(r, "error", "type"), "server_error");
+    json_decref(r);
+    house_stop(&h);
+}
+END_TEST
+
+static int open_call(struct house *h, const char *fields) {
+    char body[512], request[1024];
+    snprintf(body, sizeof body, "{%s" HELLO "}", fields);
+    snprintf(request, sizeof request,
+             "POST " CHAT " HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s", strlen(body),
+             body);
+    int fd = http_client_connect(h->port);
+    http_client_send(fd, request, strlen(request));
+    return fd;
+}
+
+START_TEST(clients_that_leave_are_aborted_streaming_waiting_and_queued) {
+    struct house h;
+    // One slot and slow ticks: the first request runs, the others are queued.
+    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 20 * NS_PER_MS}, 64);
+    int streaming = open_call(&h, "\"stream\":true,");
+    struct buf out;
+    buf_init(&out, 0);
+    ck_assert(http_client_read(streaming, &out, "\"content\":\"The"));
+    buf_finish(&out);
+    int queued = open_call(&h, "\"stream\":true,");
+    int whole = open_call(&h, "\"n\":2,");
+    ck_assert(toy_engine_await(h.toy, 4));
+    close(queued);
+    close(whole);
+    ck_assert(toy_engine_await(h.toy, 1));
+    close(streaming);
+    ck_assert(toy_engine_await(h.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 4);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(stopping_ends_calls_in_flight) {
+    struct house h;
+    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 50 * NS_PER_MS}, 64);
+    int a = open_call(&h, "\"stream\":true,"), b = open_call(&h, "");
+    ck_assert(toy_engine_await(h.toy, 2));
+    house_stop(&h);
+    close(a);
+    close(b);
+}
+END_TEST
+
+START_TEST(an_api_key_guards_v1_and_nothing_else) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){0}, 64);
+    h.serving->api_key = "secret";
+    json_t *r = post(&h, CHAT, "{" HELLO "}", 401);
+    ck_assert_str_eq(string_at(r, "error", "code"), "invalid_api_key");
+    json_decref(r);
+    static const char *const keys[] = {"secre", "secret", "secretsecret", "x"};
+    for (size_t i = 0; i < 4; i++) {
+        char request[256];
+        snprintf(request, sizeof request,
+                 "GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+                 "Authorization: Bearer %s\r\n\r\n",
+                 keys[i]);
+        int fd = http_client_connect(h.port);
+        buf_init(&out, 0);
+        http_client_send(fd, request, strlen(request));
+        http_client_read(fd, &out, NULL);
+        ck_assert_int_eq(http_client_status(&out), i == 1 ? 200 : 401);
+        buf_finish(&out);
+        close(fd);
+    }
+    http_client_get(h.port, "/metrics", &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(metrics_count_what_happened) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_decref(post(&h, CHAT, "{\"n\":2," HELLO "}", 200));
+    json_decref(post(&h, CHAT, "{\"max_tokens\":1," HELLO "}", 200));
+    http_client_get(h.port, "/metrics", &out);
+    static const char *const lines[] = {
+        "vllm:request_success_total{model_name=\"seedling\",engine=\"0\",finished_reason=\"stop\"} "
+        "2\n",
+        "vllm:request_success_total{model_name=\"seedling\",engine=\"0\",finished_reason="
+        "\"length\"} 1\n",
+        "vllm:time_to_first_token_seconds_count{model_name=\"seedling\",engine=\"0\"} 3\n",
+        "vllm:num_requests_running{model_name=\"seedling\",engine=\"0\"} 0\n",
+        "moesaic_requests_admitted 0\n",
+    };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        ck_assert_msg(strstr(out.data, lines[i]) != NULL, "%s is not in\n%s", lines[i], out.data);
+    buf_finish(&out);
+    http_client_get(h.port, "/v1/models/seedling", &out);
+    ck_assert(strstr(out.data, "\"max_model_len\":256") != NULL);
+    buf_finish(&out);
+    http_client_get(h.port, "/v1/models/other", &out);
+    ck_assert_int_eq(http_client_status(&out), 404);
+    buf_finish(&out);
+    house_stop(&h);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("leader_api");
+    TCase *t = tcase_create("api");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_chat_answers_whole_with_usage_and_digest);
+    tcase_add_test(t, a_stream_joins_to_the_same_text_and_ends_once);
+    tcase_add_test(t, a_stop_string_ends_text_and_request);
+    tcase_add_test(t, completions_take_lists_and_number_their_choices);
+    tcase_add_test(t, chat_logprobs_carry_bytes_and_alternatives);
+    tcase_add_test(t, wrong_models_lengths_and_bodies_are_refused_before_the_scheduler);
+    tcase_add_test(t, a_full_queue_answers_429_and_frees_its_places);
+    tcase_add_test(t, without_a_group_requests_and_readiness_get_503);
+    tcase_add_test(t, a_request_that_the_scheduler_does_not_take_gets_its_status);
+    tcase_add_test(t, an_error_after_the_headers_is_one_event_then_done);
+    tcase_add_test(t, clients_that_leave_are_aborted_streaming_waiting_and_queued);
+    tcase_add_test(t, stopping_ends_calls_in_flight);
+    tcase_add_test(t, an_api_key_guards_v1_and_nothing_else);
+    tcase_add_test(t, metrics_count_what_happened);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK); // sanitizers see leaks at the end of this process
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed != 0;
+}
