@@ -1,0 +1,459 @@
+// main.c: the moe-leader process: options, the model's text side, the two networks, the scheduler
+// thread, the API, and the way out.
+//
+// Exit codes: 0 asked to stop, 1 it could not start or broke, 2 wrong options, 3 its accounts did
+// not add up at the end.
+#include <errno.h>
+#include <jansson.h>
+#include <netdb.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/conf/options.h"
+#include "common/model/folder.h"
+#include "leader/api.h"
+#include "leader/persona.h"
+
+#define SECRET_BYTES_MAX 4096
+#define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
+#define POLL_NS (50 * NS_PER_MS)
+
+extern char **environ;
+
+struct process {
+    struct leader_options options;
+    struct env *env;
+    struct waker *waker; // the scheduler thread's
+    struct model_spec spec;
+    uint64_t model_digest;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    struct persona persona;
+    struct channel *channel;
+    struct fabric *fabric;
+    struct leader *leader;
+    pthread_t scheduler;
+    bool scheduling;      // the thread was started
+    _Atomic bool alive;   // and has not ended
+    int scheduler_result; // read after it was joined
+    struct engine engine;
+    struct serving serving;
+    struct api *api;
+    char *api_key, *control_token;
+    char name[256], fingerprint[160], control_address[300];
+};
+
+// --- the engine's table over the leader
+
+static int engine_submit(void *self, struct request *r) {
+    struct process *p = self;
+    return leader_submit(p->leader, r);
+}
+
+static void engine_abort(void *self, uint64_t id) {
+    struct process *p = self;
+    leader_abort(p->leader, id);
+}
+
+static bool engine_ready(void *self) {
+    struct process *p = self;
+    return leader_ready(p->leader);
+}
+
+static bool engine_alive(void *self) {
+    struct process *p = self;
+    return p->alive;
+}
+
+static int engine_view(void *self, struct leader_view *out) {
+    struct process *p = self;
+    return leader_view(p->leader, out);
+}
+
+// --- options
+
+static int read_secret(char **out, const char *flag, const char *path, struct err_text *e) {
+    char line[SECRET_BYTES_MAX];
+    if (path == NULL) return 0;
+    FILE *f = fopen(path, "re");
+    if (f == NULL) return err_set(e, ERR_FATAL_CONFIG, "--%s: %s: %s", flag, path, strerror(errno));
+    bool read = fgets(line, sizeof line, f) != NULL;
+    fclose(f);
+    line[read ? strcspn(line, "\r\n") : 0] = '\0';
+    if (line[0] == '\0')
+        return err_set(e, ERR_FATAL_CONFIG, "--%s: the first line of %s is empty", flag, path);
+    *out = mem_strdup(line);
+    return *out == NULL ? err_set(e, ERR_FATAL_NOMEM, "no memory for --%s", flag) : 0;
+}
+
+static int resolve_ranks(struct leader_options *o, struct err_text *e) {
+    if (o->data_parallel_size == 0)
+        o->data_parallel_size = o->lws_group_size > 1 ? o->lws_group_size - 1 : 1;
+    if (o->expert_parallel_size != 0 && o->expert_parallel_size != o->data_parallel_size)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "--expert-parallel-size %u: only the data parallel size (%u) is supported",
+                       o->expert_parallel_size, o->data_parallel_size);
+    return 0;
+}
+
+static void set_name(struct process *p) {
+    const char *path = p->options.model, *given = p->options.served_model_name;
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    if (given != NULL)
+        snprintf(p->name, sizeof p->name, "%s", given);
+    else
+        snprintf(p->name, sizeof p->name, "%.*s", (int)(end - begin), path + begin);
+}
+
+static int check_options(struct process *p, struct err_text *e) {
+    struct leader_options *o = &p->options;
+    if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
+    int rc = resolve_ranks(o, e);
+    if (rc == 0) rc = read_secret(&p->api_key, "api-key-file", o->api_key_file, e);
+    if (rc == 0)
+        rc = read_secret(&p->control_token, "control-token-file", o->control_token_file, e);
+    if (rc == 0 && p->api_key == NULL && !http_host_is_loopback(o->host))
+        rc = err_set(e, ERR_FATAL_CONFIG,
+                     "--host %s is beyond loopback: --api-key-file is required", o->host);
+    set_name(p);
+    return rc;
+}
+
+// --- the model's text side
+
+static int check_model(struct process *p, struct err_text *e) {
+    struct leader_options *o = &p->options;
+    if (o->max_model_len == 0) o->max_model_len = p->spec.max_position;
+    if (o->max_model_len > p->spec.max_position)
+        return err_set(e, ERR_FATAL_CONFIG, "--max-model-len %u: the model's context is %u",
+                       o->max_model_len, p->spec.max_position);
+    if (tokenizer_vocab(p->tokenizer) > p->spec.vocab)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "%s/tokenizer.json has ids up to %u, config.json's vocab_size is %u",
+                       o->model, tokenizer_vocab(p->tokenizer) - 1, p->spec.vocab);
+    return 0;
+}
+
+static int load_model(struct process *p, struct err_text *e) {
+    const char *folder = p->options.model;
+    bool use_generation = strcmp(p->options.generation_config, "auto") == 0;
+    int rc = spec_load(&p->spec, folder, e);
+    if (rc == 0) rc = model_folder_digest(&p->model_digest, folder, e);
+    if (rc == 0) rc = tokenizer_load(&p->tokenizer, folder, e);
+    if (rc == 0) rc = chat_template_load(&p->chat_template, folder, e);
+    if (rc == 0) rc = persona_load(&p->persona, folder, use_generation, e);
+    if (rc == 0) rc = check_model(p, e);
+    if (rc != 0) return rc;
+    p->persona.sampling.vocab = p->spec.vocab;
+    snprintf(p->fingerprint, sizeof p->fingerprint, "moesaic-%s-%016llx", MOESAIC_BUILD_ID,
+             (unsigned long long)p->model_digest);
+    log_info("model", "loaded %s name %s layers %u experts %u vocab %u context %u", folder, p->name,
+             p->spec.n_layers, p->spec.router.n_experts, p->spec.vocab, p->options.max_model_len);
+    return 0;
+}
+
+// --- networks
+
+static int open_channel(struct process *p, struct err_text *e) {
+    const struct leader_options *o = &p->options;
+    uint16_t port = 0;
+    snprintf(p->control_address, sizeof p->control_address, "%s:%u", o->control_host,
+             o->control_port);
+    struct channel_config config = {
+        .env = p->env, .waker = p->waker, .address = p->control_address, .token = p->control_token};
+    int rc = channel_listen_grpc(&p->channel, &config, &port, e);
+    if (rc == 0) log_info("main", "control listening %s:%u", o->control_host, port);
+    return rc;
+}
+
+// A plan carries at most every row's id and every slot's block table; a result every slot's
+// alternatives.
+static size_t message_bytes_max(const struct leader_options *o) {
+    size_t blocks = o->max_model_len / KV_BLOCK_TOKENS + 1;
+    size_t plan = (size_t)o->max_num_batched_tokens * 8 + o->max_num_seqs * (128 + blocks * 8);
+    size_t result = o->max_num_seqs * (size_t)(128 + TOP_LOGPROBS_MAX * 16);
+    return 65536 + (plan > result ? plan : result);
+}
+
+static int open_fabric(struct process *p, struct err_text *e) {
+    const struct leader_options *o = &p->options;
+    struct fabric_config config = {.env = p->env,
+                                   .waker = p->waker,
+                                   .interface = o->interface,
+                                   .transports = o->transports,
+                                   .message_bytes_max = message_bytes_max(o)};
+    return fabric_open(&p->fabric, FABRIC_UCX, &config, e);
+}
+
+// --- the scheduler
+
+static enum dtype kv_dtype(const struct process *p) {
+    const struct leader_options *o = &p->options;
+    if (strcmp(o->kv_cache_dtype, "auto") != 0)
+        return strcmp(o->kv_cache_dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+    bool f32 = strcmp(o->dtype, "auto") == 0 ? p->spec.dtype == DTYPE_F32
+                                             : strcmp(o->dtype, "float32") == 0;
+    return f32 ? DTYPE_F32 : DTYPE_BF16;
+}
+
+static int create_leader(struct process *p, struct err_text *e) {
+    const struct leader_options *o = &p->options;
+    struct leader_config config = {
+        .env = p->env,
+        .waker = p->waker,
+        .channel = p->channel,
+        .fabric = p->fabric,
+        .spec = &p->spec,
+        .model = o->model,
+        .model_digest = p->model_digest,
+        .build_id = MOESAIC_BUILD_ID,
+        .dtype = o->dtype,
+        .kv_dtype = kv_dtype(p),
+        .n_ranks = o->data_parallel_size,
+        .max_num_seqs = o->max_num_seqs,
+        .max_num_batched_tokens = o->max_num_batched_tokens,
+        .max_model_len = o->max_model_len,
+        .pipeline_depth = o->pipeline_depth,
+        .kv_cache_bytes = o->kv_cache_memory.bytes,
+        .kv_cache_percent = o->kv_cache_memory.percent,
+        .step_timeout_ns = o->step_timeout,
+        .digest = o->digest,
+    };
+    int rc = leader_create(&p->leader, &config, e);
+    if (rc == 0) leader_on_step(p->leader, meter_step, &p->serving.meter);
+    return rc;
+}
+
+// Ends the process's wait for signals when it ends by itself.
+static void *scheduler_thread(void *context) {
+    struct process *p = context;
+    p->scheduler_result = leader_run(p->leader);
+    p->alive = false;
+    kill(getpid(), SIGTERM);
+    return NULL;
+}
+
+static int start_scheduler(struct process *p, struct err_text *e) {
+    p->alive = true;
+    if (pthread_create(&p->scheduler, NULL, scheduler_thread, p) != 0)
+        return err_set(e, ERR_FATAL_NOMEM, "cannot start the scheduler thread");
+    p->scheduling = true;
+    return 0;
+}
+
+// --- the API
+
+static void fill_serving(struct process *p) {
+    const struct leader_options *o = &p->options;
+    p->engine = (struct engine){.self = p,
+                                .submit = engine_submit,
+                                .abort = engine_abort,
+                                .ready = engine_ready,
+                                .alive = engine_alive,
+                                .view = engine_view};
+    p->serving = (struct serving){
+        .env = p->env,
+        .engine = &p->engine,
+        .tokenizer = p->tokenizer,
+        .chat_template = p->chat_template,
+        .spec = &p->spec,
+        .defaults = p->persona.sampling,
+        .bos_token = p->persona.bos_token,
+        .eos_token = p->persona.eos_token,
+        .model_name = p->name,
+        .fingerprint = p->fingerprint,
+        .version = MOESAIC_VERSION,
+        .build_id = MOESAIC_BUILD_ID,
+        .api_key = p->api_key,
+        .max_model_len = o->max_model_len,
+        .n_ranks = o->data_parallel_size,
+        .digest = o->digest,
+        .started_s = env_wall_ns(p->env) / NS_PER_S,
+        .admit = {.max = o->max_num_queued_reqs},
+    };
+    meter_init(&p->serving.meter, o->max_model_len);
+}
+
+// As many descriptors as the system allows; above admission, so that a full server can still say
+// so.
+static uint32_t connections_max(const struct leader_options *o) {
+    struct rlimit limit = {.rlim_cur = 1024};
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+        getrlimit(RLIMIT_NOFILE, &limit);
+    }
+    uint64_t wanted = (uint64_t)o->max_num_queued_reqs + 1024;
+    uint64_t allowed = limit.rlim_cur > 2 * DESCRIPTORS_SPARE ? limit.rlim_cur - DESCRIPTORS_SPARE
+                                                              : DESCRIPTORS_SPARE;
+    return (uint32_t)(wanted < allowed ? wanted : allowed);
+}
+
+static int start_api(struct process *p, struct err_text *e) {
+    const struct leader_options *o = &p->options;
+    uint16_t port = 0;
+    struct api_config config = {.serving = &p->serving,
+                                .host = o->host,
+                                .port = o->port,
+                                .connections_max = connections_max(o)};
+    int rc = api_start(&p->api, &config, &port, e);
+    if (rc == 0) log_info("main", "http listening %s:%u", o->host, port);
+    return rc;
+}
+
+static int start(struct process *p, struct err_text *e) {
+    p->env = env_real_create();
+    if (p->env == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the clock");
+    int rc = waker_create(p->env, &p->waker);
+    if (rc != 0) return err_set(e, rc, "cannot make the scheduler's waker");
+    rc = load_model(p, e);
+    if (rc != 0) return rc;
+    fill_serving(p);
+    rc = open_fabric(p, e);
+    if (rc == 0) rc = open_channel(p, e);
+    if (rc == 0) rc = create_leader(p, e);
+    if (rc == 0) rc = start_scheduler(p, e);
+    if (rc == 0) rc = start_api(p, e);
+    return rc;
+}
+
+// --- signals and the way out
+
+// Blocked before any library starts its threads, which inherit the mask; then only main sees them.
+static void block_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN); // UCX would switch its debug log on
+}
+
+static int check_accounts(struct process *p) {
+    int rc = leader_check(p->leader);
+    if (rc == 0)
+        log_info("main", "accounts ok");
+    else
+        log_error("main", "accounts broken: %s", err_name(rc));
+    return rc;
+}
+
+// Serves until a signal asks to end; SIGUSR1 recounts what must add up.
+static void serve(struct process *p, const sigset_t *set) {
+    for (;;) {
+        int number = 0;
+        if (sigwait(set, &number) != 0) continue;
+        if (number != SIGUSR1) {
+            log_info("main", "stopping after signal %d", number);
+            return;
+        }
+        check_accounts(p);
+    }
+}
+
+// Lets running requests end. A second signal, or the time, cuts it short.
+static void drain(struct process *p, const sigset_t *set) {
+    const struct timespec poll = {.tv_nsec = POLL_NS};
+    int64_t until = env_now_ns(p->env) + p->options.shutdown_timeout;
+    api_drain(p->api);
+    while (p->alive && !api_idle(p->api) && env_now_ns(p->env) < until) {
+        int number = sigtimedwait(set, NULL, &poll);
+        if (number == SIGTERM || number == SIGINT) break;
+    }
+}
+
+static int stop_scheduler(struct process *p) {
+    if (!p->scheduling) return 0;
+    leader_stop(p->leader);
+    pthread_join(p->scheduler, NULL);
+    return p->scheduler_result;
+}
+
+static void destroy(struct process *p) {
+    api_destroy(p->api);
+    leader_destroy(p->leader);
+    channel_close(p->channel);
+    fabric_close(p->fabric);
+    persona_finish(&p->persona);
+    chat_template_destroy(p->chat_template);
+    tokenizer_destroy(p->tokenizer);
+    waker_destroy(p->waker);
+    env_real_destroy(p->env);
+    mem_free(p->api_key);
+    mem_free(p->control_token);
+}
+
+// Runs the process from options to the end; the exit code.
+static int run(struct process *p, const sigset_t *set) {
+    struct err_text e;
+    int rc = start(p, &e);
+    int accounts = 0;
+    if (rc != 0) {
+        log_error("main", "%s", e.text);
+    } else {
+        serve(p, set);
+        drain(p, set);
+        api_stop(p->api);
+        if (p->alive) accounts = check_accounts(p);
+    }
+    int ended = stop_scheduler(p);
+    if (ended != 0 && ended != ERR_FATAL_STOPPED)
+        log_error("main", "the scheduler ended: %s", err_name(ended));
+    bool broke = rc != 0 || (ended != 0 && ended != ERR_FATAL_STOPPED);
+    destroy(p);
+    log_info("main", "stopped");
+    return rc == ERR_FATAL_CONFIG ? 2 : broke ? 1 : accounts != 0 ? 3 : 0;
+}
+
+static int parse(struct process *p, struct arena *arena, char **argv, int *asked,
+                 struct err_text *e) {
+    struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ,
+                                 arena};
+    int rc = options_parse(&leader_option_table, &p->options, &input, asked, e);
+    return rc == 0 && *asked == 0 ? check_options(p, e) : rc;
+}
+
+static int print(int asked) {
+    if (asked == 'h') options_print_help(&leader_option_table, stdout);
+    if (asked == 'm') options_print_markdown(&leader_option_table, stdout);
+    if (asked == 'v') printf("moe-leader %s\n", MOESAIC_BUILD_ID);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    struct process process = {0};
+    struct arena arena;
+    struct err_text e;
+    sigset_t set;
+    int asked = 0, code;
+    enum log_level level = LOG_INFO;
+    (void)argc;
+    block_signals(&set);
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    arena_init(&arena, 0);
+    if (parse(&process, &arena, argv, &asked, &e) != 0) {
+        fprintf(stderr, "moe-leader: %s\n", e.text);
+        code = 2;
+    } else if (asked != 0) {
+        code = print(asked);
+    } else {
+        log_level_parse(process.options.log_level, &level);
+        log_setup("leader", level);
+        code = run(&process, &set);
+    }
+    arena_finish(&arena);
+    return code;
+}
