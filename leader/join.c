@@ -72,6 +72,7 @@ static void send_welcome(struct members *m, const struct member *k) {
     w.n_ranks = m->n_ranks;
     w.model = (char *)c->model; // packing reads only, here and below
     w.model_digest = c->model_digest;
+    w.build_id = (char *)c->build_id;
     w.arithmetic_class = (char *)ARITHMETIC_CLASS;
     w.dtype = (char *)c->dtype;
     w.kv_cache_dtype = (char *)dtype_name(c->kv_dtype);

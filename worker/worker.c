@@ -61,6 +61,7 @@ struct worker {
     char name[128], host[384];
     int64_t beat_due_ns, progress_due_ns;
     uint64_t progress_sent;
+    uint32_t kv_blocks_told; // the most that a Form may ask for
     bool told_to_leave;
 };
 
@@ -159,7 +160,11 @@ static int ensure_pool(struct worker *w, struct err_text *e) {
 static int on_form(struct worker *w, const Moesaic__Control__V1__Form *m, struct err_text *e) {
     if (w->state < WORKER_LOADED)
         return err_set(e, ERR_PEER_PROTOCOL, "a form before the weights are loaded");
-    if (m->epoch <= w->epoch.number) return 0;   // an older one
+    if (m->epoch <= w->epoch.number) return 0; // an older one
+    if (m->kv_blocks > w->kv_blocks_told)
+        return err_set(e, ERR_PEER_PROTOCOL,
+                       "form.kv_blocks %u is above the %u that this rank can hold", m->kv_blocks,
+                       w->kv_blocks_told);
     if (w->state != WORKER_LOADED) end_epoch(w); // a new one closes the one before
     w->state = WORKER_LOADED;
     atomic_store(&w->open_epoch, m->epoch);
@@ -264,6 +269,7 @@ static int say_loaded(struct worker *w, struct err_text *e) {
                        "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64
                        " bytes, KV %" PRIu64 " bytes or %u per cent",
                        w->memory_bytes, weights->bytes, w->terms.kv_bytes, w->terms.kv_percent);
+    w->kv_blocks_told = loaded.kv_blocks;
     loaded.model_digest = w->loader.request.model_digest;
     loaded.shared_digest = weights->shared_digest;
     loaded.experts_digest = weights->experts_digest;
@@ -295,6 +301,9 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
         .model_digest = m->model_digest, .rank = m->rank, .n_ranks = m->n_ranks};
     if (w->state != WORKER_JOINING)
         return err_set(e, ERR_PEER_PROTOCOL, "a second welcome on one stream");
+    if (strcmp(m->build_id, w->config.build_id) != 0)
+        return err_set(e, ERR_PEER_REFUSED, "the leader's build %.100s is not this worker's %.100s",
+                       m->build_id, w->config.build_id);
     take_terms(&w->terms, m);
     atomic_store(&w->pulse.joined, true); // heartbeats from now on, so that a long load is no death
     check(link_dtype_parse(m->dtype, &request.dtype));
@@ -363,9 +372,7 @@ static int on_message(struct worker *w, const struct channel_event *ev, struct e
 
 static int on_event(struct worker *w, const struct channel_event *ev, struct err_text *e) {
     switch (ev->kind) {
-    case CHANNEL_OPENED:
-        say_hello(w);
-        return 0;
+    case CHANNEL_OPENED: say_hello(w); return 0;
     case CHANNEL_CLOSED: on_closed(w, ev->text); return 0;
     default: return on_message(w, ev, e);
     }

@@ -47,8 +47,10 @@ void model_cache_close(struct model_cache *m) {
 
 static int lend_weights(void *context, struct weights **out, const struct weights_config *config,
                         struct err_text *e) {
-    struct model_cache *m = context;
+    struct cluster *c = context;
+    struct model_cache *m = c->config.model;
     struct weights_config own = *config;
+    c->n_loads++;
     uint32_t n = config->layout->n_ranks;
     check(n <= CLUSTER_WORKERS_MAX && config->dtype == m->dtype);
     struct weights **slot = &m->weights[n][config->rank];
@@ -77,8 +79,9 @@ static void worker_main(struct env *env, void *arg) {
     struct channel *channel = NULL;
     struct worker *worker = NULL;
     char name[16];
+    const char *build = c->config.builds[self->index];
     snprintf(name, sizeof name, "worker%u", self->index);
-    struct weights_source source = {lend_weights, keep_weights, c->config.model};
+    struct weights_source source = {lend_weights, keep_weights, c};
     must(waker_create(env, &waker), &e);
     struct fabric_config fabric_config = {.env = env,
                                           .waker = waker,
@@ -88,7 +91,7 @@ static void worker_main(struct env *env, void *arg) {
     struct worker_config config = {.env = env,
                                    .waker = waker,
                                    .fabric = fabric,
-                                   .build_id = BUILD_ID,
+                                   .build_id = build != NULL ? build : BUILD_ID,
                                    .kernels = c->config.kernels,
                                    .name = name,
                                    .wanted_rank = -1,
@@ -129,25 +132,26 @@ static void leader_main(struct env *env, void *arg) {
     struct channel_config channel_config = {
         .env = env, .waker = waker, .address = ADDRESS, .hub = sim_channel_hub(c->sim)};
     must(channel_listen_mem(&channel, &channel_config, &e), &e);
-    struct leader_config leader_config = {.env = env,
-                                          .waker = waker,
-                                          .channel = channel,
-                                          .fabric = fabric,
-                                          .spec = &config->model->spec,
-                                          .model = config->model->folder,
-                                          .model_digest = config->model->digest,
-                                          .build_id = BUILD_ID,
-                                          .dtype = "auto",
-                                          .kv_dtype = config->model->kv_dtype,
-                                          .n_ranks = config->n_workers,
-                                          .max_num_seqs = config->max_num_seqs,
-                                          .max_num_batched_tokens = config->max_num_batched_tokens,
-                                          .max_model_len = config->max_model_len,
-                                          .pipeline_depth = config->pipeline_depth,
-                                          .kv_cache_bytes = UINT64_C(1) << 30,
-                                          .kv_blocks_max = config->kv_blocks,
-                                          .step_timeout_ns = 30 * NS_PER_S,
-                                          .digest = true};
+    struct leader_config leader_config = {
+        .env = env,
+        .waker = waker,
+        .channel = channel,
+        .fabric = fabric,
+        .spec = &config->model->spec,
+        .model = config->model->folder,
+        .model_digest = config->leader_digest != 0 ? config->leader_digest : config->model->digest,
+        .build_id = BUILD_ID,
+        .dtype = "auto",
+        .kv_dtype = config->model->kv_dtype,
+        .n_ranks = config->n_workers,
+        .max_num_seqs = config->max_num_seqs,
+        .max_num_batched_tokens = config->max_num_batched_tokens,
+        .max_model_len = config->max_model_len,
+        .pipeline_depth = config->pipeline_depth,
+        .kv_cache_bytes = UINT64_C(1) << 30,
+        .kv_blocks_max = config->kv_blocks,
+        .step_timeout_ns = 30 * NS_PER_S,
+        .digest = true};
     must(leader_create(&leader, &leader_config, &e), &e);
     c->leader = leader;
     must(leader_run(leader), &e);
@@ -266,6 +270,24 @@ void cluster_kill_worker(struct cluster *c, uint32_t index) {
     sim_kill(c->sim, c->workers[index]);
 }
 
+void cluster_start_leader(struct cluster *c) {
+    for (uint32_t i = 0; i < c->n_turns; i++) {
+        if (c->turns[i].answer.n_finals > 0) continue;
+        c->turns[i].accepted = c->turns[i].abort_sent = false;
+        c->turns[i].answer = (struct answer){0};
+    }
+    c->leader_process = sim_spawn(c->sim, "leader", leader_main, c);
+    sim_spawn_thread(c->leader_process, "client", client_main, c); // as the API's threads are
+}
+
+// Its threads return in their own time; nothing of this cluster may point into them before the next
+// one starts.
+void cluster_kill_leader(struct cluster *c) {
+    sim_kill(c->sim, c->leader_process);
+    while (!sim_done(c->leader_process))
+        (void)sim_run(c->sim, sim_now_ns(c->sim) + POLL_NS);
+}
+
 void cluster_create(struct cluster *c, const struct cluster_config *config, struct turn *turns,
                     uint32_t n_turns) {
     memset(c, 0, sizeof *c);
@@ -277,10 +299,9 @@ void cluster_create(struct cluster *c, const struct cluster_config *config, stru
     check(c->sim != NULL);
     for (uint32_t i = 0; i < n_turns; i++)
         turns[i].cluster = c;
-    c->leader_process = sim_spawn(c->sim, "leader", leader_main, c);
+    cluster_start_leader(c);
     for (uint32_t i = 0; i < config->n_workers; i++)
         cluster_start_worker(c, i);
-    sim_spawn_thread(c->leader_process, "client", client_main, c); // as the API's threads are
 }
 
 void cluster_destroy(struct cluster *c) {

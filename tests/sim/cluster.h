@@ -33,7 +33,10 @@ struct cluster_config {
     struct model_cache *model; // not owned
     const char *kernels;       // NULL = best
     uint32_t n_workers, max_num_seqs, max_num_batched_tokens, max_model_len, pipeline_depth;
-    uint32_t kv_blocks; // of each worker
+    uint32_t kv_blocks;     // of each worker
+    uint64_t leader_digest; // 0 = the model's
+    const char
+        *builds[CLUSTER_WORKERS_MAX]; // of workers that are built otherwise; NULL = as the leader
 };
 // 2 workers, 8 slots, 64 rows, F32 pages for every slot at full length.
 struct cluster_config cluster_config_default(struct model_cache *model, uint64_t seed);
@@ -61,9 +64,9 @@ struct cluster {
     struct turn *turns; // not owned
     uint32_t n_turns, n_ended;
     struct waker *client_waker;
-    int check_result; // of leader_check when all requests had ended
-    bool finished;    // the client and the leader returned
-    uint32_t n_submits_refused;
+    int check_result;                    // of leader_check when all requests had ended
+    bool finished;                       // the client and the leader returned
+    uint32_t n_submits_refused, n_loads; // loads: how often a worker asked for its weights
 };
 
 // Spawns all processes, workers before or after the leader as the seed has it.
@@ -76,6 +79,10 @@ void cluster_destroy(struct cluster *c);
 enum sim_end cluster_run(struct cluster *c, int64_t until_ns);
 void cluster_kill_worker(struct cluster *c, uint32_t index);
 void cluster_start_worker(struct cluster *c, uint32_t index);
+// A new leader and client in the place of those that were killed; turns that had been accepted are
+// asked again.
+void cluster_kill_leader(struct cluster *c);
+void cluster_start_leader(struct cluster *c);
 
 // Fills turns with the pool's jobs, all there from the beginning, in the pool's order.
 void turns_make(struct turn *turns, const struct job_pool *pool);
