@@ -42,12 +42,12 @@ await() { # seconds, what, command...
     done
 }
 
-http=0
-[ $serve = yes ] && http=8000
+http=0 grpc=0
+[ $serve = yes ] && http=8000 grpc=8001
 echo "starting a leader and $workers workers; logs in $logs"
 # UCX's own signal handlers would write debug output into the logs; the programs have their own.
 export UCX_HANDLE_ERRORS=${UCX_HANDLE_ERRORS:-none}
-$bin/moe-leader --model models/seedling --port $http --control-port 0 --grpc-port 0 --data-parallel-size $workers \
+$bin/moe-leader --model models/seedling --port $http --control-port 0 --grpc-port $grpc --data-parallel-size $workers \
     2>"$logs/leader.log" &
 pids+=($!)
 await 30 "leader" sh -c "grep -q 'http listening' $logs/leader.log"
@@ -71,25 +71,28 @@ printf '\n'
 sleep 1.2 # the counters travel with the next heartbeat
 $bin/moectl experts --url "$url"
 
+if [ $serve = yes ]; then
+    printf '\nserving on %s until Ctrl-C. Go on with\n' "$url"
+    api=$url rpc=127.0.0.1:$(port_of "grpc listening")
+else
+    printf '\nmake serve keeps it running. Then go on with\n'
+    api=http://127.0.0.1:8000 rpc=127.0.0.1:8001
+fi
 cat <<TEXT
-
-Go on with curl:
-  curl $url/v1/chat/completions -H 'Content-Type: application/json' \\
+curl:
+  curl $api/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"model": "seedling", "messages": [{"role": "user", "content": "Who are you?"}], "stream": true}'
-with Python (pip install openai):
+Python (pip install openai):
   from openai import OpenAI
-  client = OpenAI(base_url="$url/v1", api_key="none")
+  client = OpenAI(base_url="$api/v1", api_key="none")
   print(client.chat.completions.create(model="seedling", messages=[{"role": "user", "content": "Who are you?"}]).choices[0].message.content)
-with gRPC (pip install grpcio-tools; python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. generate.proto):
+gRPC (pip install grpcio-tools; python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. generate.proto):
   import grpc, generate_pb2 as pb, generate_pb2_grpc as rpc
-  stub = rpc.GenerateStub(grpc.insecure_channel("127.0.0.1:$(port_of "grpc listening")"))
+  stub = rpc.GenerateStub(grpc.insecure_channel("$rpc"))
   for part in stub.Generate(pb.GenerateRequest(text="Once upon a time", max_tokens=32)): print(part.text, end="")
 TEXT
 
 if [ $serve = yes ]; then
-    printf '\nserving on %s until Ctrl-C\n' "$url"
     wait -n "${pids[@]}" || true
     fail "a process ended"
-else
-    printf '\nmake serve keeps it running.\n'
 fi
