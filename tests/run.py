@@ -63,8 +63,9 @@ def simple(totals, name, command, **kwargs):
     return code == 0
 
 
-def build(totals, preset):
-    for step, command in (("configure", ["cmake", "--preset", preset]), ("build", ["cmake", "--build", "--preset", preset])):
+def build(totals, preset, targets=("all",)):
+    for step, command in (("configure", ["cmake", "--preset", preset]),
+                          ("build", ["cmake", "--build", "--preset", preset, "--target", *targets])):
         code, output, seconds = run(f"{step}-{preset}", command)
         if code != 0:
             report(f"{step} {preset}", False, seconds, "")
@@ -73,6 +74,12 @@ def build(totals, preset):
             return False
     report(f"build {preset}", True, seconds, "")
     return True
+
+
+def targets_of(pattern):
+    """The programs of the tests whose name matches."""
+    files = [f for folder in ("unit", "golden", "sim") for f in (ROOT / "tests" / folder).glob("*.c")]
+    return sorted(f"{f.parent.name}_{f.stem}" for f in files if re.match(pattern, f"{f.parent.name}/{f.stem}"))
 
 
 def ctest(totals, preset, name, selection, env=None):
@@ -109,9 +116,9 @@ def end_to_end(totals):
 
 
 def fuzz(totals, minutes):
-    if not build(totals, "fuzz"):
-        return
     fuzzers = sorted(p.stem for p in (ROOT / "tests" / "fuzz").glob("fuzz_*.c"))
+    if not build(totals, "fuzz", fuzzers):
+        return
     seconds = max(5, int(minutes * 60 / max(1, len(fuzzers))))
     for fuzzer in fuzzers:
         corpus = ROOT / "tests" / "fuzz" / "corpus" / fuzzer.removeprefix("fuzz_")
@@ -133,7 +140,7 @@ def everything(totals):
     if build(totals, "dev"):
         ctest(totals, "dev", "dev", ["-LE", "sim"])
         ctest(totals, "dev", "dev-sim", ["-L", "sim"], {"SIM_SEEDS": "30"})
-    if build(totals, "tsan"):
+    if build(totals, "tsan", targets_of(THREADED)):
         suppressions = f"suppressions={ROOT}/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
         # UCX hooks madvise in every thread, also where the sanitizer has already let go of it.
         ctest(totals, "tsan", "tsan", ["-R", THREADED], {"TSAN_OPTIONS": suppressions, "UCX_MEM_EVENTS": "n"})
