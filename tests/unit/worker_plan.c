@@ -96,6 +96,21 @@ START_TEST(a_good_plan_runs) {
 }
 END_TEST
 
+START_TEST(rows_of_experts_are_counted) {
+    uint64_t sums[3] = {0};
+    for (int i = 0; i < 2; i++) {
+        add(0, 20, 0);
+        add(3, 1, 7);
+        ck_assert_int_eq(step(), 0);
+    }
+    for (uint32_t i = 0; i < 3 * 6; i++)
+        sums[i / 6] += model_expert_tokens(model)[i];
+    ck_assert_uint_eq(sums[0], 2 * 21 * 3); // rows times top_k
+    ck_assert_uint_eq(sums[1], 0);          // a dense layer
+    ck_assert_uint_eq(sums[2], 2 * 21 * 3);
+}
+END_TEST
+
 START_TEST(an_empty_plan_runs) {
     ck_assert_int_eq(step(), 0);
     ck_assert_uint_eq(output.n_seqs, 0);
@@ -343,6 +358,7 @@ int main(void) {
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, a_good_plan_runs);
+    tcase_add_test(tests, rows_of_experts_are_counted);
     tcase_add_test(tests, an_empty_plan_runs);
     tcase_add_test(tests, only_sampled_sequences_answer);
     tcase_add_test(tests, slots_are_checked);

@@ -149,6 +149,8 @@ START_TEST(partial_selection_equals_the_full_sort) {
         fill_logits(vocab, (int)(next_random() % 6));
         Moesaic__Step__V1__Sampling p = params_of(temperatures[next_random() % 5]);
         p.seed = next_random();
+        p.choice_index = (uint32_t)next_random();
+        p.prompt_index = (uint32_t)next_random();
         if (next_random() % 2)
             p.top_k = 1 + (uint32_t)(next_random() % (next_random() % 2 ? 50 : vocab + 3));
         if (next_random() % 2) p.top_p = random_unit();
@@ -159,6 +161,64 @@ START_TEST(partial_selection_equals_the_full_sort) {
         ck_assert_msg(got == expected,
                       "round %d: %u, not %u: vocab %u temperature %g top_k %u top_p %g min_p %g",
                       round, got, expected, vocab, p.temperature, p.top_k, p.top_p, p.min_p);
+    }
+}
+END_TEST
+
+// Positions whose u has the property, found by looking at many.
+static uint32_t find_positions(uint32_t *positions, uint32_t n, bool (*wanted)(uint32_t top24),
+                               uint32_t from) {
+    Moesaic__Step__V1__Sampling p = params_of(1.0f);
+    uint32_t found = 0;
+    for (uint32_t position = from; found < n; position++) {
+        uint32_t words[4], counter[4] = {position, 0, 0, 0};
+        sample_philox(words, counter, (const uint32_t[2]){(uint32_t)p.seed, 0});
+        if (wanted(words[0] >> 8)) positions[found++] = position;
+    }
+    return found;
+}
+
+static bool close_to_one(uint32_t top24) {
+    return top24 >= (1u << 24) - 64;
+}
+
+static bool multiple_of_a_4096th(uint32_t top24) {
+    return top24 % 4096 == 0;
+}
+
+// One large logit and a tail around the weight that may be left out; the last case rounds in the
+// division.
+static void fill_tail(uint32_t vocab, int shape) {
+    for (uint32_t i = 0; i < vocab; i++)
+        logits[i] = shape < 2 ? -12.0f - 6.0f * random_unit() - (float)shape
+                              : 1e6f - 0.0625f * (float)(3 + next_random() % 5);
+    logits[vocab / 2] = shape < 2 ? 0.0f : 1e6f;
+}
+
+START_TEST(the_far_tail_is_drawn_as_the_full_sort_draws_it) {
+    enum { POSITIONS = 12 };
+    uint32_t positions[POSITIONS];
+    find_positions(positions, POSITIONS, close_to_one, 0);
+    for (int i = 0; i < 6 * POSITIONS; i++) {
+        fill_tail(20000, i % 3);
+        Moesaic__Step__V1__Sampling p = params_of(i % 3 < 2 ? 1.0f : 0.01f);
+        if (i % 2) p.top_p = 0.9999f;
+        uint32_t position = positions[i % POSITIONS];
+        ck_assert_uint_eq(sample(20000, position, &p).token, plain_sample(20000, position, &p));
+    }
+}
+END_TEST
+
+START_TEST(u_on_a_border_takes_the_next_id) {
+    uint32_t positions[20];
+    find_positions(positions, 20, multiple_of_a_4096th, 0);
+    for (uint32_t i = 0; i < 4096; i++)
+        logits[i] = 2.0f;
+    Moesaic__Step__V1__Sampling p = params_of(1.0f);
+    for (int i = 0; i < 20; i++) {
+        uint32_t words[4], counter[4] = {positions[i], 0, 0, 0};
+        sample_philox(words, counter, (const uint32_t[2]){(uint32_t)p.seed, 0});
+        ck_assert_uint_eq(sample(4096, positions[i], &p).token, words[0] >> 20);
     }
 }
 END_TEST
@@ -293,6 +353,8 @@ int main(void) {
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, philox_gives_the_published_numbers);
     tcase_add_test(tests, partial_selection_equals_the_full_sort);
+    tcase_add_test(tests, the_far_tail_is_drawn_as_the_full_sort_draws_it);
+    tcase_add_test(tests, u_on_a_border_takes_the_next_id);
     tcase_add_test(tests, draws_follow_the_distribution);
     tcase_add_test(tests, the_draw_depends_on_seed_position_choice_and_prompt);
     tcase_add_test(tests, greedy_takes_the_lowest_id_of_the_largest);
