@@ -62,13 +62,14 @@ static int parse_config(struct chat_template **out, const json_t *config, struct
 }
 
 static int load_config(struct chat_template **out, const char *path, struct err_text *e) {
-    const struct json_bounds bounds = {.depth_max = 64, .containers_max = 100000};
+    const struct json_bounds bounds = {
+        .name = "tokenizer_config.json", .depth_max = 64, .containers_max = 100000};
     char *text = NULL;
     size_t bytes = 0;
     json_t *root = NULL;
     int rc = json_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
     if (rc == ERR_REQ_NOT_FOUND) return 0;
-    if (rc == 0) rc = json_read(&root, text, bytes, &bounds, "tokenizer_config.json", e);
+    if (rc == 0) rc = json_read(&root, text, bytes, &bounds, e);
     if (rc == 0) rc = parse_config(out, root, e);
     json_decref(root);
     mem_free(text);

@@ -6,10 +6,10 @@
 // encoded as a whole. Never reads the model's files.
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/text/bpe.h"
-#include "common/text/bytes.h"
 #include "common/text/chat.h"
 #include "common/text/nfc.h"
 #include "common/text/tokenizer_parts.h"
@@ -30,7 +30,7 @@ struct encoder {
     const struct tokenizer *tokenizer;
     struct split_work split;
     struct bpe bpe;
-    struct bytes normal; // the gap at hand, normalised
+    struct buf normal; // the gap at hand, normalised
     struct runs normal_runs;
     struct id_list *out;
     size_t ids_max;
@@ -179,7 +179,7 @@ static size_t safe_boundary(const struct segment *s, size_t at, bool forward) {
 static int normalize(struct encoder *x, const struct segment *s, struct segment *out) {
     struct runs *runs = &x->normal_runs;
     runs->n = 0;
-    x->normal.n = 0;
+    buf_reset(&x->normal);
     size_t begin = s->begin;
     for (size_t i = 0; i < s->runs.n && begin < s->end; i++) {
         struct run run = s->runs.list[i];
@@ -187,11 +187,11 @@ static int normalize(struct encoder *x, const struct segment *s, struct segment 
         size_t end = run.end >= s->end ? s->end : safe_boundary(s, run.end, !run.trusted);
         if (end <= begin) continue;
         if (nfc_append(&x->normal, s->text + begin, end - begin) != 0) return no_memory(x);
-        runs->list[runs->n++] = (struct run){.end = x->normal.n, .trusted = run.trusted};
+        runs->list[runs->n++] = (struct run){.end = x->normal.bytes, .trusted = run.trusted};
         begin = end;
     }
     check(begin == s->end);
-    *out = (struct segment){.text = x->normal.data, .end = x->normal.n, .runs = *runs};
+    *out = (struct segment){.text = x->normal.data, .end = x->normal.bytes, .runs = *runs};
     return 0;
 }
 
@@ -207,18 +207,18 @@ static int encode_raw_gap(struct encoder *x, const struct segment *gap) {
 // --- the text as it came
 
 // One run a stretch of equal trust, with ends mapped to the repaired text in to.
-static int repair(struct bytes *to, const char *text, size_t n, struct runs *runs) {
+static int repair(struct buf *to, const char *text, size_t n, struct runs *runs) {
     size_t i = 0;
     for (size_t r = 0; r < runs->n; r++) {
         while (i < runs->list[r].end) {
             struct utf8_unit unit = utf8_next(text + i, n - i);
             const char *from = unit.valid ? text + i : UTF8_REPLACEMENT;
-            if (!bytes_append(to, from, unit.valid ? unit.bytes : 3)) return ERR_FATAL_NOMEM;
+            buf_add(to, from, unit.valid ? unit.bytes : 3);
             i += unit.bytes;
         }
-        runs->list[r].end = to->n;
+        runs->list[r].end = to->bytes;
     }
-    return 0;
+    return to->failed ? ERR_FATAL_NOMEM : 0;
 }
 
 static void merge_runs(const struct chat_span *spans, size_t n_spans, struct runs *out) {
@@ -236,15 +236,15 @@ static void merge_runs(const struct chat_span *spans, size_t n_spans, struct run
 }
 
 static int encoder_run(struct encoder *x, const char *text, size_t n, struct runs *runs) {
-    struct bytes repaired = {0};
+    struct buf repaired = {0};
     struct segment whole = {.text = text, .end = n, .runs = *runs};
     int rc = 0;
     if (!utf8_valid(text, n)) {
         if (repair(&repaired, text, n, runs) != 0) rc = no_memory(x);
-        whole = (struct segment){.text = repaired.data, .end = repaired.n, .runs = *runs};
+        whole = (struct segment){.text = repaired.data, .end = repaired.bytes, .runs = *runs};
     }
     if (rc == 0) rc = scan(x, &x->tokenizer->raw, &whole, encode_raw_gap);
-    bytes_finish(&repaired);
+    buf_finish(&repaired);
     return rc;
 }
 
@@ -268,7 +268,7 @@ int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *
     if (rc != 0) out->n = n_before;
     split_work_finish(&x.split);
     bpe_finish(&x.bpe);
-    bytes_finish(&x.normal);
+    buf_finish(&x.normal);
     mem_free(x.normal_runs.list);
     mem_free(runs.list);
     return rc;

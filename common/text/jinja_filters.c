@@ -105,17 +105,20 @@ static bool filter_tojson(const struct call *c, struct value *out) {
 
 // --- numbers
 
-static bool text_to_number(struct render *r, const struct text *t, char *copy, size_t room,
-                           char **end, double *out) {
+#define NUMBER_TEXT_MAX 64
+
+// The number that a text is, and a copy of the text without white space around it.
+static bool text_to_number(struct render *r, const struct text *t, char copy[NUMBER_TEXT_MAX],
+                           double *out) {
     struct text stripped;
-    *end = NULL;
-    if (!text_strip(r, t, NULL, TEXT_BOTH, &stripped) || stripped.n == 0 || stripped.n >= room)
-        return false;
+    char *end;
+    if (!text_strip(r, t, NULL, TEXT_BOTH, &stripped)) return false;
+    if (stripped.n == 0 || stripped.n >= NUMBER_TEXT_MAX) return false;
     memcpy(copy, stripped.bytes, stripped.n);
     copy[stripped.n] = '\0';
     if (strspn(copy, "+-0123456789.eE") != stripped.n) return false;
-    *out = strtod(copy, end);
-    return **end == '\0';
+    *out = strtod(copy, &end);
+    return *end == '\0';
 }
 
 static bool need_defined(const struct call *c) {
@@ -127,7 +130,7 @@ static bool need_defined(const struct call *c) {
 static bool filter_int(const struct call *c, struct value *out) {
     const struct value *v = &c->args[0];
     if (!need_defined(c)) return false;
-    char copy[64], *end;
+    char copy[NUMBER_TEXT_MAX], *end;
     double real = 0;
     *out = call_given(c, 1) ? c->args[1] : value_int(0);
     if (v->kind == VALUE_BOOL || v->kind == VALUE_INT) {
@@ -135,7 +138,7 @@ static bool filter_int(const struct call *c, struct value *out) {
         return true;
     }
     if (v->kind == VALUE_TEXT) {
-        if (!text_to_number(c->r, &v->text, copy, sizeof copy, &end, &real)) return c->r->rc == 0;
+        if (!text_to_number(c->r, &v->text, copy, &real)) return c->r->rc == 0;
         errno = 0;
         long long integer = strtoll(copy, &end, 10);
         if (*end == '\0' && errno == 0) {
@@ -154,11 +157,10 @@ static bool filter_int(const struct call *c, struct value *out) {
 static bool filter_float(const struct call *c, struct value *out) {
     const struct value *v = &c->args[0];
     if (!need_defined(c)) return false;
-    char copy[64], *end;
+    char copy[NUMBER_TEXT_MAX];
     double real = 0;
     *out = call_given(c, 1) ? c->args[1] : (struct value){.kind = VALUE_FLOAT, .real = 0};
-    if (v->kind == VALUE_TEXT && !text_to_number(c->r, &v->text, copy, sizeof copy, &end, &real))
-        return c->r->rc == 0;
+    if (v->kind == VALUE_TEXT && !text_to_number(c->r, &v->text, copy, &real)) return c->r->rc == 0;
     if (value_is_number(v)) real = value_real(v);
     if (value_is_number(v) || v->kind == VALUE_TEXT)
         *out = (struct value){.kind = VALUE_FLOAT, .real = real};

@@ -441,11 +441,14 @@ static bool run_sign(struct machine *m, bool negate) {
     return operator_sign(&m->r, negate, top(m, 1), &out) && replace(m, 1, out);
 }
 
+static struct value string_constant(const struct machine *m, size_t index) {
+    const struct jinja_string *s = &m->program->strings[index];
+    return value_text(s->bytes, s->n, false);
+}
+
 static bool run_constant(struct machine *m, const struct jinja_instruction *i) {
-    const struct jinja_string *s =
-        &m->program->strings[i->op == OP_FLOAT || i->op == OP_INT ? 0 : (size_t)i->a];
     switch (i->op) {
-    case OP_CONST: return push(m, value_text(s->bytes, s->n, false));
+    case OP_CONST: return push(m, string_constant(m, (size_t)i->a));
     case OP_TRUE: return push(m, value_bool(true));
     case OP_FALSE: return push(m, value_bool(false));
     case OP_UNDEFINED: return push(m, value_undefined("the inline if-expression", 24));

@@ -419,7 +419,8 @@ bool value_contains(struct render *r, const struct value *container, const struc
     if (value_is_dict(container)) {
         struct value got;
         if (value_is_list(item) || value_is_dict(item))
-            return render_fail(r, ERR_REQ_INVALID, "chat template: a %s is no key", value_kind_name(item));
+            return render_fail(r, ERR_REQ_INVALID, "chat template: a %s is no key",
+                               value_kind_name(item));
         if (!value_get(r, container, item, &got)) return false;
         *found = got.kind != VALUE_UNDEFINED;
         return true;

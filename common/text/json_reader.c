@@ -13,7 +13,7 @@
 
 // Counts brackets outside of strings; jansson judges the syntax afterwards.
 static int check_bounds(const char *text, size_t bytes, const struct json_bounds *b,
-                        const char *name, struct err_text *e) {
+                        struct err_text *e) {
     size_t depth = 0, containers = 0;
     bool in_string = false;
     for (size_t i = 0; i < bytes; i++) {
@@ -29,26 +29,26 @@ static int check_bounds(const char *text, size_t bytes, const struct json_bounds
         }
         if ((c == '}' || c == ']') && depth > 0) depth--;
         if (depth > b->depth_max)
-            return err_set(e, ERR_FATAL_MODEL, "%s: nested deeper than %zu levels", name,
+            return err_set(e, ERR_FATAL_MODEL, "%s: nested deeper than %zu levels", b->name,
                            b->depth_max);
         if (containers > b->containers_max)
-            return err_set(e, ERR_FATAL_MODEL, "%s: more than %zu objects and arrays", name,
+            return err_set(e, ERR_FATAL_MODEL, "%s: more than %zu objects and arrays", b->name,
                            b->containers_max);
     }
     return 0;
 }
 
-int json_read(json_t **out, const char *text, size_t bytes, const struct json_bounds *bounds,
-              const char *name, struct err_text *e) {
-    int rc = check_bounds(text, bytes, bounds, name, e);
+int json_read(json_t **out, const char *text, size_t bytes, const struct json_bounds *b,
+              struct err_text *e) {
+    int rc = check_bounds(text, bytes, b, e);
     if (rc != 0) return rc;
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return err_set(e, ERR_FATAL_MODEL, "%s: line %d: %s", name, error.line, error.text);
+        return err_set(e, ERR_FATAL_MODEL, "%s: line %d: %s", b->name, error.line, error.text);
     if (!json_is_object(root)) {
         json_decref(root);
-        return err_set(e, ERR_FATAL_MODEL, "%s: not an object", name);
+        return err_set(e, ERR_FATAL_MODEL, "%s: not an object", b->name);
     }
     *out = root;
     return 0;
@@ -64,32 +64,43 @@ static int read_all(int fd, char *to, size_t bytes) {
     return 0;
 }
 
-static int read_open(int fd, char **out, size_t *bytes, size_t bytes_max, struct err_text *e,
-                     const char *path) {
+// Opens a regular file of at most bytes_max. O_NONBLOCK: a FIFO must not hang the process.
+static int open_regular(const char *path, size_t bytes_max, int *fd, size_t *bytes,
+                        struct err_text *e) {
     struct stat info;
-    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
-        return err_set(e, ERR_FATAL_IO, "%s: not a regular file", path);
-    if (info.st_size < 0 || (size_t)info.st_size > bytes_max)
-        return err_set(e, ERR_FATAL_MODEL, "%s: larger than %zu bytes", path, bytes_max);
-    char *data = mem_alloc((size_t)info.st_size);
-    if (data == NULL) return err_set(e, ERR_FATAL_NOMEM, "%s: no memory", path);
-    if (read_all(fd, data, (size_t)info.st_size) != 0) {
-        mem_free(data);
-        return err_set(e, ERR_FATAL_IO, "%s: cannot be read", path);
-    }
-    *out = data;
-    *bytes = (size_t)info.st_size;
-    return 0;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 && errno == ENOENT) return ERR_REQ_NOT_FOUND;
+    if (*fd < 0) return err_set(e, ERR_FATAL_IO, "%s: %s", path, strerror(errno));
+    int rc = 0;
+    if (fstat(*fd, &info) != 0 || !S_ISREG(info.st_mode))
+        rc = err_set(e, ERR_FATAL_IO, "%s: not a regular file", path);
+    else if (info.st_size < 0 || (size_t)info.st_size > bytes_max)
+        rc = err_set(e, ERR_FATAL_MODEL, "%s: larger than %zu bytes", path, bytes_max);
+    else
+        *bytes = (size_t)info.st_size;
+    if (rc != 0) close(*fd);
+    return rc;
 }
 
 int json_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max,
                    struct err_text *e) {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); // a FIFO must not hang the process
-    if (fd < 0 && errno == ENOENT) return ERR_REQ_NOT_FOUND;
-    if (fd < 0) return err_set(e, ERR_FATAL_IO, "%s: %s", path, strerror(errno));
-    int rc = read_open(fd, out, bytes, bytes_max, e, path);
+    int fd;
+    size_t n;
+    int rc = open_regular(path, bytes_max, &fd, &n, e);
+    if (rc != 0) return rc;
+    char *data = mem_alloc(n);
+    if (data == NULL)
+        rc = err_set(e, ERR_FATAL_NOMEM, "%s: no memory", path);
+    else if (read_all(fd, data, n) != 0)
+        rc = err_set(e, ERR_FATAL_IO, "%s: cannot be read", path);
     close(fd);
-    return rc;
+    if (rc != 0) {
+        mem_free(data);
+        return rc;
+    }
+    *out = data;
+    *bytes = n;
+    return 0;
 }
 
 int json_check_keys(const json_t *object, const char *const *known, const char *where,

@@ -9,12 +9,13 @@
 #include "common/base/err.h"
 
 // Parses an object. Refuses more than depth_max levels or containers_max objects and arrays before
-// anything is allocated, and duplicate keys. name is the file's, for messages.
+// anything is allocated, and duplicate keys.
 struct json_bounds {
+    const char *name; // the file's, for messages
     size_t depth_max, containers_max;
 };
 int json_read(json_t **out, const char *text, size_t bytes, const struct json_bounds *bounds,
-              const char *name, struct err_text *e);
+              struct err_text *e);
 
 // Reads a whole file of at most bytes_max into *out (mem_alloc'd). ERR_REQ_NOT_FOUND, without a
 // text, when there is none.

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/text/utf8.h"
@@ -68,7 +69,7 @@ static int order_marks(utf8proc_int32_t *codes, size_t n) {
 }
 
 // Decomposes text into codes, which it grows; returns the count or -1.
-static ptrdiff_t decompose(const char *text, size_t n, struct bytes *codes) {
+static ptrdiff_t decompose(const char *text, size_t n, struct buf *codes) {
     int last_boundclass = 0;
     for (size_t i = 0; i < n;) {
         struct utf8_unit unit = utf8_next(text + i, n - i);
@@ -76,28 +77,32 @@ static ptrdiff_t decompose(const char *text, size_t n, struct bytes *codes) {
         utf8proc_ssize_t count = utf8proc_decompose_char((utf8proc_int32_t)unit.code, parts,
                                                          DECOMPOSED_MAX, OPTIONS, &last_boundclass);
         check(count >= 0 && count <= DECOMPOSED_MAX);
-        if (!bytes_append(codes, (const char *)parts, (size_t)count * sizeof *parts)) return -1;
+        buf_add(codes, parts, (size_t)count * sizeof *parts);
         i += unit.bytes;
     }
-    return (ptrdiff_t)(codes->n / sizeof(utf8proc_int32_t));
+    return codes->failed ? -1 : (ptrdiff_t)(codes->bytes / sizeof(utf8proc_int32_t));
 }
 
-int nfc_append(struct bytes *out, const char *text, size_t n) {
-    if (n == 0) return 0;
-    if (nfc_is_plain(text, n)) return bytes_append(out, text, n) ? 0 : ERR_FATAL_NOMEM;
-    struct bytes room = {0};
+static int append_composed(struct buf *out, utf8proc_int32_t *codes, ptrdiff_t count) {
+    utf8proc_ssize_t composed = utf8proc_normalize_utf32(codes, count, OPTIONS);
+    check(composed >= 0);
+    for (utf8proc_ssize_t i = 0; i < composed; i++) {
+        char encoded[UTF8_BYTES_MAX];
+        buf_add(out, encoded, utf8_put((uint32_t)codes[i], encoded));
+    }
+    return out->failed ? ERR_FATAL_NOMEM : 0;
+}
+
+int nfc_append(struct buf *out, const char *text, size_t n) {
+    if (nfc_is_plain(text, n)) {
+        buf_add(out, text, n);
+        return out->failed ? ERR_FATAL_NOMEM : 0;
+    }
+    struct buf room = {0};
     ptrdiff_t count = decompose(text, n, &room);
     utf8proc_int32_t *codes = (utf8proc_int32_t *)(void *)room.data;
     int rc = count < 0 ? ERR_FATAL_NOMEM : order_marks(codes, (size_t)count);
-    if (rc == 0) {
-        utf8proc_ssize_t composed = utf8proc_normalize_utf32(codes, count, OPTIONS);
-        check(composed >= 0);
-        for (utf8proc_ssize_t i = 0; i < composed && rc == 0; i++) {
-            char encoded[UTF8_BYTES_MAX];
-            if (!bytes_append(out, encoded, utf8_put((uint32_t)codes[i], encoded)))
-                rc = ERR_FATAL_NOMEM;
-        }
-    }
-    bytes_finish(&room);
+    if (rc == 0) rc = append_composed(out, codes, count);
+    buf_finish(&room);
     return rc;
 }

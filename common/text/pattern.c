@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/text/unicode_recent.h"
 
 // White_Space, as a class's inside: PCRE2's own \s also holds U+180E, which is none.
@@ -14,7 +15,7 @@ struct reader {
     const char *source;
     size_t n, at;
     bool in_class;
-    struct bytes *out;
+    struct buf *out;
     struct err_text *e;
 };
 
@@ -24,7 +25,8 @@ static int refuse(struct reader *r, const char *what) {
 }
 
 static int put(struct reader *r, const char *s, size_t n) {
-    if (bytes_append(r->out, s, n)) return 0;
+    buf_add(r->out, s, n);
+    if (!r->out->failed) return 0;
     return err_set(r->e, ERR_FATAL_MODEL, "tokenizer.json: pattern: too large");
 }
 
@@ -193,7 +195,7 @@ static int translate_one(struct reader *r) {
     }
 }
 
-int pattern_translate(struct bytes *out, const char *source, size_t n, struct err_text *e) {
+int pattern_translate(struct buf *out, const char *source, size_t n, struct err_text *e) {
     if (n == 0 || n > PATTERN_BYTES_MAX)
         return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %zu bytes", n);
     struct reader r = {.source = source, .n = n, .out = out, .e = e};

@@ -9,13 +9,13 @@
 
 #include <stddef.h>
 
+#include "common/base/buf.h"
 #include "common/base/err.h"
-#include "common/text/bytes.h"
 
 #define PATTERN_BYTES_MAX 65536
 
 // Appends the PCRE2 form of source to out. ERR_FATAL_MODEL with the construct that is not
 // supported.
-int pattern_translate(struct bytes *out, const char *source, size_t n, struct err_text *e);
+int pattern_translate(struct buf *out, const char *source, size_t n, struct err_text *e);
 
 #endif

@@ -5,9 +5,9 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
-#include "common/text/bytes.h"
 #include "common/text/pattern.h"
 
 // A pattern of a real tokenizer takes a few steps a byte; one that backtracks over a run of blanks
@@ -42,7 +42,7 @@ void splitter_finish(struct splitter *s) {
     *s = (struct splitter){0};
 }
 
-static int compile(struct splitter *s, const struct bytes *pattern, bool literal,
+static int compile(struct splitter *s, const struct buf *pattern, bool literal,
                    struct err_text *e) {
     pcre2_compile_context *context = pcre2_compile_context_create(s->memory);
     if (context == NULL)
@@ -52,7 +52,7 @@ static int compile(struct splitter *s, const struct bytes *pattern, bool literal
     int code = 0;
     PCRE2_SIZE at = 0;
     pcre2_code *stage =
-        pcre2_compile((PCRE2_SPTR)pattern->data, pattern->n, options, &code, &at, context);
+        pcre2_compile((PCRE2_SPTR)pattern->data, pattern->bytes, options, &code, &at, context);
     pcre2_compile_context_free(context);
     if (stage == NULL) {
         char why[120] = "";
@@ -75,13 +75,15 @@ int splitter_add(struct splitter *s, const char *source, size_t n, bool literal,
     if (s->n_stages == SPLIT_STAGES_MAX)
         return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: more than %d pre-tokenizers",
                        SPLIT_STAGES_MAX);
-    struct bytes pattern = {.n_max = (size_t)PATTERN_BYTES_MAX * 32};
+    struct buf pattern;
     int rc = 0;
-    if (literal && (n == 0 || !bytes_append(&pattern, source, n)))
+    buf_init(&pattern, (size_t)PATTERN_BYTES_MAX * 32);
+    if (literal) buf_add(&pattern, source, n);
+    if (literal && (n == 0 || pattern.failed))
         rc = err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %zu bytes", n);
     if (!literal) rc = pattern_translate(&pattern, source, n, e);
     if (rc == 0) rc = compile(s, &pattern, literal, e);
-    bytes_finish(&pattern);
+    buf_finish(&pattern);
     return rc;
 }
 

@@ -14,14 +14,15 @@
 // silently lack them.
 static int check_config(const char *folder, struct err_text *e) {
     static const char *const flags[] = {"add_bos_token", "add_eos_token", "add_prefix_space", NULL};
-    const struct json_bounds bounds = {.depth_max = 64, .containers_max = 100000};
+    const struct json_bounds bounds = {
+        .name = "tokenizer_config.json", .depth_max = 64, .containers_max = 100000};
     char path[PATH_BYTES_MAX], *text = NULL;
     size_t bytes = 0;
     snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
     int rc = json_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
     if (rc == ERR_REQ_NOT_FOUND) return 0;
     json_t *root = NULL;
-    if (rc == 0) rc = json_read(&root, text, bytes, &bounds, "tokenizer_config.json", e);
+    if (rc == 0) rc = json_read(&root, text, bytes, &bounds, e);
     for (size_t i = 0; rc == 0 && flags[i] != NULL; i++) {
         if (json_is_true(json_object_get(root, flags[i])))
             rc =

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/text/json_reader.h"
@@ -14,7 +15,8 @@
 #include "common/text/utf8.h"
 
 // A vocabulary of VOCAB_MAX with a merge (an array) for nearly each token.
-static const struct json_bounds bounds = {.depth_max = 16, .containers_max = (size_t)2 * VOCAB_MAX};
+static const struct json_bounds bounds = {
+    .name = "tokenizer.json", .depth_max = 16, .containers_max = (size_t)2 * VOCAB_MAX};
 
 struct loader {
     struct tokenizer *t;
@@ -95,16 +97,18 @@ static int read_vocab(struct loader *l, json_t *vocab) {
     return vocab_find_bytes(&l->t->vocab, l->e);
 }
 
-// The bytes of a merge's half are looked up in scratch space of two longest tokens; a longer half
-// cannot be one.
-static bool find_half(const struct vocab *v, const char *content, size_t n, struct bytes *scratch,
+// Appends the bytes of a merge's half to scratch and looks them up.
+static bool find_half(const struct vocab *v, const char *content, size_t n, struct buf *scratch,
                       uint32_t *id) {
-    // A character of the alphabet has at most two bytes.
-    if (n == 0 || n > (size_t)2 * v->token_bytes_max || !bytes_reserve(scratch, n)) return false;
+    size_t begin = scratch->bytes;
     bool in_alphabet;
-    size_t n_bytes = vocab_content_bytes(content, n, scratch->data + scratch->n, &in_alphabet);
-    *id = vocab_id(v, scratch->data + scratch->n, n_bytes, in_alphabet);
-    scratch->n += n_bytes;
+    // A character of the alphabet has at most two bytes: what is longer is no token.
+    if (n == 0 || n > (size_t)2 * v->token_bytes_max) return false;
+    buf_add(scratch, content, n); // room for the bytes, which are not more
+    if (scratch->failed) return false;
+    size_t n_bytes = vocab_content_bytes(content, n, scratch->data + begin, &in_alphabet);
+    *id = vocab_id(v, scratch->data + begin, n_bytes, in_alphabet);
+    scratch->bytes = begin + n_bytes;
     return *id != ID_NONE;
 }
 
@@ -128,31 +132,31 @@ static int split_merge(const json_t *value, const char *halves[2], size_t length
     return 0;
 }
 
-static int read_merge(struct loader *l, const json_t *value, uint32_t rank, struct bytes *scratch) {
+static int read_merge(struct loader *l, const json_t *value, uint32_t rank, struct buf *scratch) {
     const struct vocab *v = &l->t->vocab;
     const char *halves[2];
     size_t lengths[2];
     if (split_merge(value, halves, lengths) != 0)
         return refuse(l, "model.merges: merge %u is not a pair", rank);
     struct merge m = {.rank = rank};
-    scratch->n = 0;
+    buf_reset(scratch);
     bool known = find_half(v, halves[0], lengths[0], scratch, &m.left) &&
                  find_half(v, halves[1], lengths[1], scratch, &m.right);
     if (!known)
         return refuse(l, "model.merges: merge %u names a token that is not in model.vocab", rank);
     bool in_alphabet = v->tokens[m.left].in_alphabet && v->tokens[m.right].in_alphabet;
-    m.id = vocab_id(v, scratch->data, scratch->n, in_alphabet);
+    m.id = vocab_id(v, scratch->data, scratch->bytes, in_alphabet);
     if (m.id == ID_NONE)
         return refuse(l, "model.merges: what merge %u makes is not in model.vocab", rank);
     return vocab_add_merge(&l->t->vocab, m, l->e);
 }
 
 static int read_merges(struct loader *l, const json_t *merges) {
-    struct bytes scratch = {0};
+    struct buf scratch = {0};
     int rc = 0;
     for (size_t i = 0; i < json_array_size(merges) && rc == 0; i++)
         rc = read_merge(l, json_array_get(merges, i), (uint32_t)i, &scratch);
-    bytes_finish(&scratch);
+    buf_finish(&scratch);
     return rc;
 }
 
@@ -223,15 +227,15 @@ static int added_content(struct loader *l, const json_t *value, bool normalized,
     const json_t *string = json_object_get(value, "content");
     const char *content = json_string_value(string);
     size_t n = json_string_length(string);
-    struct bytes normal = {0};
+    struct buf normal = {0};
     if (normalized && l->t->nfc) {
         if (nfc_append(&normal, content, n) != 0) return refuse(l, "no memory for added_tokens");
         content = normal.data;
-        n = normal.n;
+        n = normal.bytes;
     }
     char *copy = arena_alloc(&l->t->vocab.arena, n);
     if (copy != NULL) memcpy(copy, content, n);
-    bytes_finish(&normal);
+    buf_finish(&normal);
     if (copy == NULL)
         return err_set(l->e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for added_tokens");
     token->content = copy;
@@ -282,6 +286,18 @@ static int check_added(struct loader *l, const json_t *value) {
     return 0;
 }
 
+// One content in both sets would have two ids.
+static int check_sets(struct loader *l) {
+    const struct added_set *set = &l->t->normalized;
+    for (uint32_t i = 0; i < set->n; i++) {
+        const struct added_token *t = &set->tokens[i],
+                                 *other = added_set_find(&l->t->raw, t->content, t->n_bytes);
+        if (other != NULL)
+            return refuse(l, "added_tokens: ids %u and %u have the same content", other->id, t->id);
+    }
+    return 0;
+}
+
 static int read_added(struct loader *l, const json_t *added) {
     size_t i;
     json_t *value;
@@ -297,7 +313,8 @@ static int read_added(struct loader *l, const json_t *added) {
         l->t->vocab.tokens[token.id].special = json_is_true(json_object_get(value, "special"));
     }
     int rc = added_set_sort(&l->t->raw, l->e);
-    return rc != 0 ? rc : added_set_sort(&l->t->normalized, l->e);
+    if (rc == 0) rc = added_set_sort(&l->t->normalized, l->e);
+    return rc != 0 ? rc : check_sets(l);
 }
 
 // --- the stations around the model
@@ -435,7 +452,7 @@ int tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, stru
         return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: larger than %u bytes",
                        TOKENIZER_BYTES_MAX);
     struct loader l = {.e = e};
-    int rc = json_read(&l.root, json, bytes, &bounds, "tokenizer.json", e);
+    int rc = json_read(&l.root, json, bytes, &bounds, e);
     if (rc != 0) return rc;
     l.t = mem_zalloc(sizeof *l.t);
     rc = l.t == NULL ? err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory") : read_file(&l);
