@@ -181,6 +181,7 @@ static struct http_call *enter(struct http *h, struct MHD_Connection *connection
     h->calls = c;
     h->n_calls++;
     pthread_mutex_unlock(&h->lock);
+    http_watch_set(h->watch, c->fd, c);
     return c;
 }
 
@@ -231,10 +232,21 @@ static void on_completed(void *context, struct MHD_Connection *connection, void 
     (void)code;
     if (c == NULL) return;
     *state = NULL;
-    http_watch_remove(c->http->watch, c->fd, c);
+    http_watch_clear(c->http->watch, c->fd);
     http_call_mark_gone(c);
     leave(context, c);
     http_call_release(c);
+}
+
+static void on_connection(void *context, struct MHD_Connection *connection, void **state,
+                          enum MHD_ConnectionNotificationCode code) {
+    struct http *h = context;
+    int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
+    (void)state;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+        http_watch_open(h->watch, fd);
+    else
+        http_watch_close(h->watch, fd);
 }
 
 static void on_log(void *context, const char *format, va_list args) {
@@ -317,8 +329,9 @@ static struct MHD_Daemon *start_daemon(struct http *h) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
     return MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, //
                             MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
-                            h->listen_fd,                                                      //
-                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,                      //
+                            h->listen_fd, //
+                            MHD_OPTION_NOTIFY_COMPLETED, on_completed, h,
+                            MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,                    //
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->config.connections_max,  //
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->config.idle_timeout_s, //
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES_MAX,      //

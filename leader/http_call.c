@@ -210,11 +210,8 @@ static ssize_t read_stream(void *context, uint64_t position, char *data, size_t 
     return n;
 }
 
-// Runs before MHD closes the socket.
 static void free_stream(void *context) {
-    struct http_call *c = context;
-    http_watch_remove(c->http->watch, c->fd, c);
-    http_call_release(c);
+    http_call_release(context);
 }
 
 static void add_headers(struct http_call *c, struct MHD_Response *response,
@@ -239,7 +236,6 @@ static enum MHD_Result queue(struct http_call *c, int status, struct MHD_Respons
 
 static enum MHD_Result queue_reply(struct http_call *c) {
     struct http_reply *reply = &c->reply;
-    if (c->watched) http_watch_remove(c->http->watch, c->fd, c);
     if (reply->body.failed) return MHD_NO; // memory is out: the connection closes
     struct MHD_Response *response = MHD_create_response_from_buffer_with_free_callback(
         reply->body.bytes, reply->body.data, mem_free);
@@ -249,18 +245,12 @@ static enum MHD_Result queue_reply(struct http_call *c) {
     return queue(c, reply->status, response);
 }
 
-static void watch(struct http_call *c) {
-    if (!c->watched) http_watch_add(c->http->watch, c->fd, c);
-    c->watched = true;
-}
-
 static enum MHD_Result queue_stream(struct http_call *c) {
     static const struct http_reply stream = {.content_type = "text/event-stream; charset=utf-8"};
     struct MHD_Response *response =
         MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, 16384, read_stream, c, free_stream);
     if (response == NULL) return MHD_NO;
     http_call_hold(c);
-    watch(c);
     add_headers(c, response, &stream);
     MHD_add_response_header(response, "Cache-Control", "no-cache");
     MHD_add_response_header(response, "X-Accel-Buffering", "no"); // proxies must not collect tokens
@@ -276,10 +266,7 @@ enum MHD_Result http_call_answer(struct http_call *c) {
         MHD_suspend_connection(c->connection);
     }
     pthread_mutex_unlock(&c->lock);
-    if (wait) {
-        watch(c);
-        return MHD_YES;
-    }
+    if (wait) return MHD_YES;
     if (state == CALL_REPLIED) return queue_reply(c);
     return state == CALL_STREAMING ? queue_stream(c) : MHD_NO;
 }

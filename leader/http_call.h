@@ -29,7 +29,6 @@ struct http_call {
     uint64_t body_seen; // uploaded bytes, also those not kept
     int body_error;     // status to answer when the upload ends, 0 = fine
     bool dispatched;
-    bool watched; // MHD thread
 
     pthread_mutex_t lock;
     enum call_state state;

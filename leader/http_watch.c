@@ -21,8 +21,9 @@
 // By descriptor. The generation tells a late event of an old connection from the number's new
 // owner.
 struct watched {
-    struct http_call *call;
+    struct http_call *call; // held; NULL between two requests
     uint32_t generation;
+    bool open, left;
 };
 
 struct http_watch {
@@ -33,12 +34,17 @@ struct http_watch {
     size_t n_table;
 };
 
-static struct http_call *find(struct http_watch *w, uint64_t key) {
+// Notes that the client left and makes MHD see it. Returns the call it left, held, or NULL.
+static struct http_call *take_leave(struct http_watch *w, uint64_t key) {
     size_t fd = (size_t)(key & UINT32_MAX);
     struct http_call *c = NULL;
     pthread_mutex_lock(&w->lock);
-    if (fd < w->n_table && w->table[fd].generation == key >> 32) c = w->table[fd].call;
-    if (c != NULL) http_call_hold(c);
+    if (fd < w->n_table && w->table[fd].open && w->table[fd].generation == key >> 32) {
+        w->table[fd].left = true;
+        c = w->table[fd].call;
+        if (c != NULL) http_call_hold(c);
+        shutdown((int)fd, SHUT_RDWR);
+    }
     pthread_mutex_unlock(&w->lock);
     return c;
 }
@@ -51,7 +57,7 @@ static void *watch_thread(void *context) {
         if (n < 0 && errno != EINTR) log_error("http", "epoll_wait failed errno %d", errno);
         for (int i = 0; i < n; i++) {
             if (events[i].data.u64 == STOP_KEY) return NULL;
-            struct http_call *c = find(w, events[i].data.u64);
+            struct http_call *c = take_leave(w, events[i].data.u64);
             if (c == NULL) continue;
             http_call_mark_gone(c);
             http_call_release(c);
@@ -112,40 +118,58 @@ static bool grow(struct http_watch *w, size_t need) {
     return true;
 }
 
-void http_watch_add(struct http_watch *w, int fd, struct http_call *c) {
+void http_watch_open(struct http_watch *w, int fd) {
     bool added = false;
     check(fd >= 0);
     pthread_mutex_lock(&w->lock);
     if (grow(w, (size_t)fd + 1)) {
         struct watched *entry = &w->table[fd];
-        check(entry->call == NULL);
-        entry->generation++;
+        check(!entry->open && entry->call == NULL);
+        *entry = (struct watched){.generation = entry->generation + 1, .open = true};
         struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET,
                                  .data.u64 = (uint64_t)entry->generation << 32 | (uint32_t)fd};
         added = epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
-        if (added) {
-            http_call_hold(c);
-            entry->call = c;
-        }
     }
     pthread_mutex_unlock(&w->lock);
     if (!added) log_warn("http", "cannot watch fd %d: its client's leaving is seen late", fd);
 }
 
-void http_watch_remove(struct http_watch *w, int fd, struct http_call *c) {
-    bool found = false;
+void http_watch_close(struct http_watch *w, int fd) {
     pthread_mutex_lock(&w->lock);
-    if (fd >= 0 && (size_t)fd < w->n_table && w->table[fd].call == c) {
-        found = true;
-        w->table[fd].call = NULL;
+    if ((size_t)fd < w->n_table && w->table[fd].open) {
+        check(w->table[fd].call == NULL);
+        w->table[fd].open = false;
         epoll_ctl(w->epoll_fd, EPOLL_CTL_DEL, fd, NULL);
     }
     pthread_mutex_unlock(&w->lock);
-    if (found) http_call_release(c);
 }
 
-void http_watch_cut(struct http_watch *w, int fd, struct http_call *c) {
+void http_watch_set(struct http_watch *w, int fd, struct http_call *c) {
+    bool left = false;
     pthread_mutex_lock(&w->lock);
-    if (fd >= 0 && (size_t)fd < w->n_table && w->table[fd].call == c) shutdown(fd, SHUT_RDWR);
+    if ((size_t)fd < w->n_table && w->table[fd].open) {
+        check(w->table[fd].call == NULL);
+        http_call_hold(c);
+        w->table[fd].call = c;
+        left = w->table[fd].left;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (left) http_call_mark_gone(c);
+}
+
+void http_watch_clear(struct http_watch *w, int fd) {
+    struct http_call *c = NULL;
+    pthread_mutex_lock(&w->lock);
+    if ((size_t)fd < w->n_table) {
+        c = w->table[fd].call;
+        w->table[fd].call = NULL;
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (c != NULL) http_call_release(c);
+}
+
+void http_watch_cut(struct http_watch *w, int fd, const struct http_call *c) {
+    pthread_mutex_lock(&w->lock);
+    if ((size_t)fd < w->n_table && w->table[fd].call == c) shutdown(fd, SHUT_RDWR);
     pthread_mutex_unlock(&w->lock);
 }

@@ -15,4 +15,5 @@ fi
 # UCX's own signal handlers would write debug output into the logs; the programs have their own.
 export UCX_HANDLE_ERRORS="${UCX_HANDLE_ERRORS:-none}"
 export PYTHONDONTWRITEBYTECODE=1
-exec "$venv/bin/python" -m pytest -q -p no:cacheprovider tests/e2e "$@"
+[ $# -gt 0 ] || set -- tests/e2e
+exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"

@@ -1,4 +1,5 @@
 """test_process.py: how moe-leader starts, refuses to start, and leaves."""
+import contextlib
 import signal
 import subprocess
 import threading
@@ -75,8 +76,11 @@ def test_sigterm_lets_streams_end(tmp_path):
 
 def test_a_second_signal_cuts_the_drain(tmp_path):
     with Cluster(workers=1, leader_flags=["--shutdown-timeout", "60"]) as cluster:
-        threading.Thread(target=lambda: cluster.post(CHAT, {
-            "messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "n": 32, "ignore_eos": True}), daemon=True).start()
+        def ask():
+            with contextlib.suppress(requests.ConnectionError):
+                cluster.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "n": 32,
+                                    "ignore_eos": True})
+        threading.Thread(target=ask, daemon=True).start()
         wait_for("work", lambda: cluster.metric("vllm:num_requests_running") > 0)
         cluster.leader.send(signal.SIGTERM)
         cluster.leader.send(signal.SIGINT)
