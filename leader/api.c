@@ -10,6 +10,7 @@
 #include "leader/answer.h"
 #include "leader/http_answer.h"
 #include "leader/render.h"
+#include "leader/rpc.h"
 #include "leader/status.h"
 #include "leader/stream.h"
 
@@ -21,6 +22,8 @@
 struct api {
     struct serving *serving;
     struct http *http;
+    struct rpc *rpc; // NULL: no gRPC
+    uint16_t grpc_port;
     struct render *render;
     struct stream *stream;
 };
@@ -143,6 +146,7 @@ static void metrics(void *context, struct http_call *call) {
     struct buf body;
     buf_init(&body, 0);
     status_metrics(&body, a->serving, a->http);
+    if (a->rpc != NULL) rpc_metrics(a->rpc, &body);
     reply(call, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
 }
 
@@ -176,6 +180,18 @@ static int start_server(struct api *a, const struct api_config *config, uint16_t
     return http_start(&a->http, &http, port, e);
 }
 
+static int start_rpc(struct api *a, const struct api_config *config, struct err_text *e) {
+    struct rpc_config rpc = {
+        .serving = a->serving,
+        .render = a->render,
+        .host = config->host,
+        .port = config->grpc_port,
+        .calls_max = config->connections_max,
+        .bodies_bytes_max = BODIES_BYTES_MAX,
+    };
+    return config->grpc ? rpc_start(&a->rpc, &rpc, &a->grpc_port, e) : 0;
+}
+
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,
               struct err_text *e) {
     struct api *a = mem_zalloc(sizeof *a);
@@ -183,6 +199,7 @@ int api_start(struct api **out, const struct api_config *config, uint16_t *port,
     a->serving = config->serving;
     int rc = stream_create(&a->stream, a->serving, e);
     if (rc == 0) rc = render_create(&a->render, a->serving, a->stream, RENDER_THREADS, e);
+    if (rc == 0) rc = start_rpc(a, config, e);
     if (rc == 0) rc = start_server(a, config, port, e);
     if (rc != 0) {
         api_destroy(a);
@@ -190,6 +207,10 @@ int api_start(struct api **out, const struct api_config *config, uint16_t *port,
     }
     *out = a;
     return 0;
+}
+
+uint16_t api_grpc_port(const struct api *a) {
+    return a->grpc_port;
 }
 
 void api_drain(struct api *a) {
@@ -200,20 +221,24 @@ void api_drain(struct api *a) {
 bool api_idle(struct api *a) {
     struct http_counters c;
     http_count(a->http, &c);
-    return c.n_calls == 0 && a->serving->admit.in_flight == 0;
+    return c.n_calls == 0 && (a->rpc == NULL || rpc_n_calls(a->rpc) == 0) &&
+           a->serving->admit.in_flight == 0;
 }
 
 void api_stop(struct api *a) {
     api_drain(a);
     http_stop(a->http);
+    rpc_stop(a->rpc);
     render_destroy(a->render);
     a->render = NULL;
 }
 
 void api_destroy(struct api *a) {
     if (a == NULL) return;
+    rpc_stop(a->rpc);
     render_destroy(a->render);
     stream_destroy(a->stream);
     http_destroy(a->http);
+    rpc_destroy(a->rpc);
     mem_free(a);
 }

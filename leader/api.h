@@ -1,5 +1,5 @@
-// api.h: the paths of the HTTP API: which handler answers what. Owns the server, the render pool
-// and the stream thread.
+// api.h: the paths of the HTTP API: which handler answers what. Owns the servers (HTTP and gRPC),
+// the render pool and the stream thread.
 //
 // Between http.c and render.c in a request's walk.
 #ifndef MOESAIC_LEADER_API_H
@@ -15,10 +15,14 @@ struct api_config {
     const char *host;
     uint16_t port; // 0 picks one
     uint32_t connections_max;
+    bool grpc; // serves gRPC on the same host, too
+    uint16_t grpc_port;
 };
 
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,
               struct err_text *e);
+// The bound one; 0 without gRPC.
+uint16_t api_grpc_port(const struct api *a);
 // No new connections and no new requests; what runs goes on.
 void api_drain(struct api *a);
 // True when no call is in flight.

@@ -7,11 +7,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/env.h"
 #include "leader/answer.h"
 #include "leader/openai.h"
 
 struct choice;
 struct generation;
+
+#define REQUEST_ID_BYTES_MAX 128
+
+// What a client calls its request: 1 to REQUEST_ID_BYTES_MAX printable characters without spaces.
+bool client_id_ok(const char *id);
+void client_id_draw(char id[REQUEST_ID_BYTES_MAX + 1], struct env *env);
 
 struct client_ops {
     void (*hold)(void *self);

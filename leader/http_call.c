@@ -10,25 +10,12 @@
 #include "common/base/mem.h"
 #include "leader/http_call.h"
 
-static bool request_id_ok(const char *id) {
-    size_t n = strnlen(id, REQUEST_ID_BYTES_MAX + 1);
-    if (n == 0 || n > REQUEST_ID_BYTES_MAX) return false;
-    for (size_t i = 0; i < n; i++) {
-        if (id[i] < 0x21 || id[i] > 0x7e) return false;
-    }
-    return true;
-}
-
 static void set_request_id(struct http_call *c) {
     const char *id = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
-    if (id != NULL && request_id_ok(id)) {
+    if (id != NULL && client_id_ok(id))
         snprintf(c->request_id, sizeof c->request_id, "%s", id);
-        return;
-    }
-    uint64_t drawn[2];
-    env_random(c->http->config.env, drawn, sizeof drawn);
-    snprintf(c->request_id, sizeof c->request_id, "%016llx%016llx", (unsigned long long)drawn[0],
-             (unsigned long long)drawn[1]);
+    else
+        client_id_draw(c->request_id, c->http->config.env);
 }
 
 struct http_call *http_call_create(struct http *h, struct MHD_Connection *connection,

@@ -7,10 +7,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "leader/client.h"
 #include "leader/http.h"
 #include "leader/http_watch.h"
-
-#define REQUEST_ID_BYTES_MAX 128
 
 enum call_state { CALL_PENDING, CALL_REPLIED, CALL_STREAMING };
 

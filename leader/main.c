@@ -307,10 +307,14 @@ static int start_api(struct process *p, struct err_text *e) {
     struct api_config config = {.serving = &p->serving,
                                 .host = o->host,
                                 .port = o->port,
-                                .connections_max = connections_max(o)};
+                                .connections_max = connections_max(o),
+                                .grpc = true,
+                                .grpc_port = o->grpc_port};
     int rc = api_start(&p->api, &config, &port, e);
-    if (rc == 0) log_info("main", "http listening %s:%u", o->host, port);
-    return rc;
+    if (rc != 0) return rc;
+    log_info("main", "grpc listening %s:%u", o->host, api_grpc_port(p->api));
+    log_info("main", "http listening %s:%u", o->host, port);
+    return 0;
 }
 
 static int start(struct process *p, struct err_text *e) {

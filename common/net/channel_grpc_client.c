@@ -85,7 +85,7 @@ static void on_open(struct channel_grpc_client *c, struct grpc_stream *s, bool o
     if (!ok || !accepted(&c->attempt)) return; // the status says why
     struct channel_item *item = channel_item_make(CHANNEL_OPENED, 1, NULL);
     if (item == NULL) {
-        grpc_stream_cancel(s, "no memory");
+        grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "no memory");
         return;
     }
     item->generation = ++c->last_generation;
@@ -117,7 +117,7 @@ static void on_message(struct channel_grpc_client *c, struct grpc_stream *s, boo
     struct channel_item *item = rc == 0 ? channel_item_make(CHANNEL_MESSAGE, 1, NULL) : NULL;
     if (item == NULL) {
         if (rc == 0) mem_free(data);
-        grpc_stream_cancel(s, "no memory for a message");
+        grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "no memory for a message");
         return;
     }
     item->event.data = data;
@@ -129,7 +129,7 @@ static void on_message(struct channel_grpc_client *c, struct grpc_stream *s, boo
         channel_push(&c->base, item);
     } else {
         channel_item_free(item);
-        grpc_stream_cancel(s, "too many messages are waiting");
+        grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "too many messages are waiting");
     }
     grpc_stream_receive(s);
 }
@@ -147,9 +147,9 @@ static void tick(struct channel_grpc_client *c, struct grpc_stream *s) {
     pthread_mutex_lock(&c->stream_lock);
     bool hurry = c->closing && !c->attempt.opened;
     pthread_mutex_unlock(&c->stream_lock);
-    if (slow) grpc_stream_cancel(s, "no answer within 5 s");
+    if (slow) grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "no answer within 5 s");
     if (hurry || grpc_stream_late(s, now, ENDING_NS_MAX))
-        grpc_stream_cancel(s, "the worker closed the stream");
+        grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "the worker closed the stream");
 }
 
 static void run_call(struct channel_grpc_client *c, struct grpc_stream *s) {
@@ -242,7 +242,7 @@ static void try_once(struct channel_grpc_client *c) {
     grpc_call *call = make_call(c, &channel);
     struct grpc_stream *s = grpc_stream_create(call, false, c);
     if (s != NULL) {
-        if (!publish(c, s)) grpc_stream_cancel(s, "closing");
+        if (!publish(c, s)) grpc_stream_cancel(s, GRPC_STATUS_CANCELLED, "closing");
         run_call(c, s);
     }
     attempt_finish(&c->attempt);
@@ -353,7 +353,8 @@ static void client_close(struct channel *base) {
     struct channel_grpc_client *c = (struct channel_grpc_client *)base;
     pthread_mutex_lock(&c->stream_lock);
     c->closing = true;
-    if (c->stream != NULL && c->generation == 0) grpc_stream_cancel(c->stream, "closing");
+    if (c->stream != NULL && c->generation == 0)
+        grpc_stream_cancel(c->stream, GRPC_STATUS_CANCELLED, "closing");
     if (c->stream != NULL && c->generation != 0)
         grpc_stream_end(c->stream, GRPC_STATUS_OK, "the worker closed the stream",
                         env_now_ns(base->config.env));

@@ -75,7 +75,7 @@ static bool admit(struct channel_grpc_server *c, struct join_peer *p) {
     bool flooded = !ok && !p->dropped;
     if (flooded) snprintf(p->reason, sizeof p->reason, "it sent too many messages at once");
     pthread_mutex_unlock(&c->peers_lock);
-    if (flooded) grpc_server_call_cancel(p->call, p->reason);
+    if (flooded) grpc_server_call_cancel(p->call, GRPC_STATUS_CANCELLED, p->reason);
     return ok;
 }
 
@@ -86,7 +86,7 @@ static void join_message(void *context, void *state, const uint8_t *data, size_t
     struct channel_item *item = channel_item_make(CHANNEL_MESSAGE, p->number, NULL);
     if (item == NULL || channel_item_set(item, data, bytes) != 0) {
         channel_item_free(item);
-        grpc_server_call_cancel(p->call, "the leader has no memory left");
+        grpc_server_call_cancel(p->call, GRPC_STATUS_CANCELLED, "the leader has no memory left");
         return;
     }
     const struct channel_config *config = &c->base.config;

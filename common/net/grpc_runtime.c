@@ -94,3 +94,12 @@ void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_m
     start_args(out, message_bytes_max);
     add(out, client_settings, sizeof client_settings / sizeof *client_settings);
 }
+
+void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms) {
+    for (size_t i = 0; i < args->list.num_args; i++) {
+        grpc_arg *arg = &args->args[i];
+        if (strcmp(arg->key, GRPC_ARG_KEEPALIVE_TIME_MS) == 0 ||
+            strcmp(arg->key, GRPC_ARG_KEEPALIVE_TIMEOUT_MS) == 0)
+            arg->value.integer = ms;
+    }
+}

@@ -29,5 +29,7 @@ struct grpc_runtime_args {
 // Keepalive of 1 s + 1 s on both sides and message limits; a silent host is noticed within 3 s. message_bytes_max: of one received.
 void grpc_runtime_server_args(struct grpc_runtime_args *out, int message_bytes_max);
 void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_max);
+// Another keepalive time and timeout than a second each.
+void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms);
 
 #endif

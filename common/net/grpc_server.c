@@ -25,7 +25,7 @@
 #define METHODS_MAX 32
 #define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
 #define TICK_MS 250               // how often the loop looks at late calls
-#define LATE_NS NS_PER_S          // an ending call that is not read for this long is cancelled
+#define END_NS NS_PER_S           // what an ending call gets to be read, if its method does not say
 #define CLOSING_NS (NS_PER_S / 2) // what calls get to end well when the server closes
 
 struct grpc_server_call {
@@ -34,6 +34,8 @@ struct grpc_server_call {
     struct grpc_stream *stream;       // owned reference
     const struct grpc_method *method; // NULL: refused
     void *state;
+    int64_t opened_ns;
+    atomic_bool asked; // a message came
     int was_cancelled; // written by gRPC
     atomic_uint refs;
 };
@@ -49,7 +51,7 @@ struct request {
 struct grpc_server_host {
     struct env *env;
     char *address, *token;
-    int message_bytes_max;
+    int message_bytes_max, keepalive_ms;
     grpc_server *server;
     grpc_completion_queue *queue;
     struct grpc_tag stopped_tag;
@@ -85,8 +87,8 @@ void grpc_server_call_end(struct grpc_server_call *call, int code, const char *t
     grpc_stream_end(call->stream, (grpc_status_code)code, text, env_now_ns(call->host->env));
 }
 
-void grpc_server_call_cancel(struct grpc_server_call *call, const char *text) {
-    grpc_stream_cancel(call->stream, text);
+void grpc_server_call_cancel(struct grpc_server_call *call, int code, const char *text) {
+    grpc_stream_cancel(call->stream, (grpc_status_code)code, text);
 }
 
 static void list_add(struct grpc_server_host *h, struct grpc_server_call *call) {
@@ -185,7 +187,9 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
         return;
     }
     call->host = h;
+    call->opened_ns = env_now_ns(h->env);
     atomic_init(&call->refs, 1);
+    atomic_init(&call->asked, false);
     call->stream = grpc_stream_create(r->call, true, call);
     if (call->stream == NULL) {
         mem_free(call);
@@ -223,13 +227,14 @@ static void on_message(struct grpc_server_call *call, bool ok) {
     size_t bytes;
     int rc = grpc_stream_take(call->stream, ok, &data, &bytes);
     if (rc == 0) {
+        atomic_store(&call->asked, true);
         m->message(m->context, call->state, data, bytes);
         mem_free(data);
         grpc_stream_receive(call->stream);
     } else if (rc == ERR_AGAIN) {
         if (ok && m->half_closed != NULL) m->half_closed(m->context, call->state);
     } else {
-        grpc_stream_cancel(call->stream, "no memory for a message");
+        grpc_stream_cancel(call->stream, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message");
     }
 }
 
@@ -238,6 +243,7 @@ static void on_call_event(struct grpc_server_host *h, struct grpc_server_call *c
     const struct grpc_method *m = call->method;
     grpc_stream_completed(call->stream, op, ok);
     if (op == OP_RECEIVE) on_message(call, ok);
+    if (op == OP_SEND && ok && m->sent != NULL) m->sent(m->context, call->state);
     if (!grpc_stream_finished(call->stream)) return;
     if (m != NULL) m->closed(m->context, call->state, call->was_cancelled != 0);
     list_remove(h, call);
@@ -257,8 +263,13 @@ static void visit_calls(struct grpc_server_host *h, call_visitor visit) {
 }
 
 static void cancel_late(struct grpc_server_call *call, int64_t now_ns) {
-    if (grpc_stream_late(call->stream, now_ns, LATE_NS))
-        grpc_stream_cancel(call->stream, "it does not read its messages");
+    const struct grpc_method *m = call->method;
+    int64_t end_ns = m != NULL && m->end_ns != 0 ? m->end_ns : END_NS;
+    if (grpc_stream_late(call->stream, now_ns, end_ns))
+        grpc_stream_cancel(call->stream, GRPC_STATUS_CANCELLED, "it does not read its messages");
+    if (m != NULL && m->first_ns != 0 && !atomic_load(&call->asked) &&
+        now_ns - call->opened_ns > m->first_ns)
+        grpc_stream_cancel(call->stream, GRPC_STATUS_DEADLINE_EXCEEDED, "no message came");
 }
 
 static void end_for_closing(struct grpc_server_call *call, int64_t now_ns) {
@@ -316,6 +327,7 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
     if (h == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
     h->env = config->env;
     h->message_bytes_max = config->message_bytes_max;
+    h->keepalive_ms = config->keepalive_ms;
     h->address = mem_strdup(config->address);
     h->token = config->token != NULL ? mem_strdup(config->token) : NULL;
     if (h->address == NULL || (config->token != NULL && h->token == NULL)) {
@@ -371,6 +383,7 @@ static int bind_port(struct grpc_server_host *h, uint16_t *port, struct err_text
 static int start(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
     struct grpc_runtime_args args;
     grpc_runtime_server_args(&args, h->message_bytes_max);
+    if (h->keepalive_ms != 0) grpc_runtime_keepalive(&args, h->keepalive_ms);
     h->queue = grpc_completion_queue_create_for_next(NULL);
     h->server = grpc_server_create(&args.list, NULL);
     grpc_server_register_completion_queue(h->server, h->queue, NULL);

@@ -2,7 +2,7 @@
 //
 // A method is named by its path and served as a stream of raw messages, which covers every kind of call (a unary one is a
 // stream of one message each way). Callbacks run on the server's thread and must not block; everything else may be called
-// from any thread. Registered today: Cluster.Join (channel_grpc_server.c).
+// from any thread. Registered today: Cluster.Join (channel_grpc_server.c), Generate (leader/rpc.c).
 #ifndef MOESAIC_COMMON_NET_GRPC_SERVER_H
 #define MOESAIC_COMMON_NET_GRPC_SERVER_H
 
@@ -22,11 +22,14 @@ struct grpc_server_call;
 struct grpc_method {
     const char *path;   // "/moesaic.control.v1.Cluster/Join"
     bool without_token; // may be called without the server's token
+    int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
+    int64_t end_ns;     // what an ending call gets to read what was sent; 0: a second
     void *context;
-    // In this order: opened, message*, half_closed?, closed. *state is the method's own, one a call.
+    // In this order: opened, message*, half_closed?, closed; sent may come between. *state is the method's own, one a call.
     void (*opened)(void *context, struct grpc_server_call *call, void **state);
     void (*message)(void *context, void *state, const uint8_t *data, size_t bytes);
     void (*half_closed)(void *context, void *state);              // the client has sent its last message
+    void (*sent)(void *context, void *state); // may be NULL: gRPC has taken one more message of those sent
     void (*closed)(void *context, void *state, bool connection_lost); // the last callback; the call may be unreferenced now
 };
 
@@ -35,6 +38,7 @@ struct grpc_server_config {
     const char *address;   // "host:port", port 0 picks one; "unix:path"
     const char *token;     // bearer token or NULL. Beyond loopback one is required
     int message_bytes_max; // of one received
+    int keepalive_ms;      // a client that is silent for twice this is lost; 0: a second
 };
 
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config, struct err_text *e);
@@ -52,6 +56,7 @@ void grpc_server_call_unref(struct grpc_server_call *call);
 int grpc_server_call_send(struct grpc_server_call *call, const void *data, size_t bytes);
 // Ends the call after what was sent; code is a grpc_status_code.
 void grpc_server_call_end(struct grpc_server_call *call, int code, const char *text);
-void grpc_server_call_cancel(struct grpc_server_call *call, const char *text);
+// Ends it at once; what waits is lost. code as above.
+void grpc_server_call_cancel(struct grpc_server_call *call, int code, const char *text);
 
 #endif

@@ -54,9 +54,8 @@ void grpc_stream_unref(struct grpc_stream *s) {
 
 // --- batches, all under the lock
 
-static void cancel_locked(struct grpc_stream *s, const char *text) {
-    if (s->call != NULL && !s->closed)
-        grpc_call_cancel_with_status(s->call, GRPC_STATUS_CANCELLED, text, NULL);
+static void cancel_locked(struct grpc_stream *s, grpc_status_code code, const char *text) {
+    if (s->call != NULL && !s->closed) grpc_call_cancel_with_status(s->call, code, text, NULL);
 }
 
 static void start_locked(struct grpc_stream *s, enum stream_op op, const grpc_op *ops,
@@ -65,7 +64,7 @@ static void start_locked(struct grpc_stream *s, enum stream_op op, const grpc_op
     s->n_pending++;
     if (grpc_call_start_batch(s->call, ops, n_ops, &s->tags[op], NULL) == GRPC_CALL_OK) return;
     s->n_pending--; // no event will come; a refused batch leaves the call unusable
-    cancel_locked(s, "gRPC refused an operation");
+    cancel_locked(s, GRPC_STATUS_INTERNAL, "gRPC refused an operation");
 }
 
 static void send_next(struct grpc_stream *s) {
@@ -113,7 +112,7 @@ int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes) {
     pthread_mutex_lock(&s->lock);
     if (s->closed || s->ending) rc = ERR_PEER_LOST;
     if (rc == 0 && s->n_waiting >= GRPC_STREAM_WAITING_MAX) {
-        cancel_locked(s, "it does not read its messages");
+        cancel_locked(s, GRPC_STATUS_CANCELLED, "it does not read its messages");
         rc = ERR_PEER_LOST;
     }
     if (rc == 0) {
@@ -145,9 +144,9 @@ void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *t
     pthread_mutex_unlock(&s->lock);
 }
 
-void grpc_stream_cancel(struct grpc_stream *s, const char *text) {
+void grpc_stream_cancel(struct grpc_stream *s, grpc_status_code code, const char *text) {
     pthread_mutex_lock(&s->lock);
-    cancel_locked(s, text);
+    cancel_locked(s, code, text);
     pthread_mutex_unlock(&s->lock);
 }
 

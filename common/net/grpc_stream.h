@@ -57,7 +57,7 @@ void grpc_stream_unref(struct grpc_stream *s); // NULL is fine
 int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes);
 // After what waits: the server sends code and text, the client closes its side. now_ns is remembered for grpc_stream_late.
 void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text, int64_t now_ns);
-void grpc_stream_cancel(struct grpc_stream *s, const char *text);
+void grpc_stream_cancel(struct grpc_stream *s, grpc_status_code code, const char *text);
 // Whether the end was asked for more than span_ns ago and has not come: the peer does not read.
 bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz_control and fuzz_result: lawful and spoilt conversations, in the inputs' own formats.
+"""Writes the seeds of fuzz_control, fuzz_result and fuzz_generate: lawful and spoilt messages, in the inputs' own formats.
 
 Protobuf is written by hand here (a dozen lines), so that seeds can be wrong on purpose.
 """
@@ -124,7 +124,45 @@ RESULT = {
     "cut": (HEAD + row(3, top=2) + row(0))[:-9],
 }
 
-for name, seeds in {"control": CONTROL, "result": RESULT}.items():
+
+
+def chat(role="user", content="hi", extra=b""):
+    return b(3, b(1, role) + b(2, content) + extra)
+
+
+SCALARS = (u(4, 9) + f32(5, 0.5) + f32(6, 0.9) + u(7, 20) + f32(8, 0.1) + fixed64(9, 1 << 63) + b(10, "end") + b(10, "\u00e9")
+           + b(11, "mine") + u(12, 1) + b(13, varint(3) + varint(4)))
+GENERATE = {
+    "text": b(1, "once upon a time") + SCALARS,
+    "ids": b(2, b"".join(varint(i) for i in range(40))) + SCALARS,
+    "ids_one_by_one": u(2, 5) + u(2, 6) + b(2, varint(7)) + u(13, 1),
+    "chat": chat("system", "be brief") + chat() + chat("assistant", "") + chat("developer") + SCALARS,
+    "nothing": b"",
+    "two_prompts": b(1, "a") + u(2, 1),
+    "wrong_role": chat() + chat("tool"),
+    "zero_in_text": b(1, b"a\0b"),
+    "zero_in_message": chat(content=b"a\0"),
+    "zero_in_stop": b(1, "a") + b(10, b"\0"),
+    "not_utf8": b(1, b"\xff"),
+    "not_utf8_in_message": chat(content=b"\xc3"),
+    "id_above_vocabulary": b(2, varint(1) + varint(100)),
+    "not_a_number": b(1, "a") + f32(5, float("nan")),
+    "infinite": b(1, "a") + f32(8, float("inf")),
+    "too_hot": b(1, "a") + f32(5, 2.5),
+    "wide_top_k": b(1, "a") + u(7, (1 << 32) - 1),
+    "many_stops": b(1, "a") + b(10, "x") * 18,
+    "empty_stop": b(1, "a") + b(10, ""),
+    "bad_request_id": b(1, "a") + b(11, "a b"),
+    "unknown_field": b(1, "a") + u(100, 1),
+    "unknown_field_in_message": chat(extra=u(9, 1)),
+    "group": b"\x0b\x0c",
+    "cut": (b(1, "once") + SCALARS)[:-3],
+    "length_beyond_the_end": b"\x0a\xff\xff\xff\xff\x0f",
+    "overlong_varint": b"\x20" + b"\x80" * 12 + b"\x01",
+    "twice": b(1, "a") + b(1, "b") + f32(5, 1) + f32(5, 0),
+}
+
+for name, seeds in {"control": CONTROL, "result": RESULT, "generate": GENERATE}.items():
     folder = CORPUS / name
     folder.mkdir(parents=True, exist_ok=True)
     for seed, data in seeds.items():

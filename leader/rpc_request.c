@@ -1,0 +1,305 @@
+// rpc_request.c: see rpc_request.h. Scalars go through openai_fields.c as the JSON values that they
+// would be over HTTP; long lists and texts do not.
+#include "leader/rpc_request.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/net/pb_arena.h"
+#include "common/text/utf8.h"
+#include "generate.pb-c.h"
+#include "leader/openai_fields.h"
+
+// What an unpacked message may take beyond its own bytes: ids grow from one byte to four, messages
+// and strings have headers. More than a lawful request needs, less than a hostile one asks for.
+#define UNPACKED_BYTES_MORE (POSITIONS_MAX * sizeof(uint32_t) + (8u << 20))
+
+typedef Moesaic__V1__GenerateRequest Message;
+
+struct reader {
+    struct openai_request *request;
+    const Message *message;
+    const struct openai_defaults *defaults;
+    json_t *fields; // owned by the request
+    struct api_error *error;
+};
+
+static int no_memory(struct reader *r) {
+    return api_error_set(r->error, 500, NULL, "memory is out.");
+}
+
+// --- zero bytes
+// A string of protobuf may hold one, a string of C ends there: what is behind it would be lost
+// without a word. So the message is walked once more for them. It was unpacked before, so it is
+// well-formed.
+
+struct wire {
+    const uint8_t *at, *end;
+};
+
+static uint64_t wire_varint(struct wire *w) {
+    uint64_t value = 0;
+    for (unsigned shift = 0; w->at < w->end; shift += 7) {
+        uint8_t byte = *w->at++;
+        if (shift < 64) value |= (uint64_t)(byte & 127) << shift;
+        if (byte < 128) break;
+    }
+    return value;
+}
+
+// The next field's number; *inside is the content of a field with a length, else empty. 0 at the
+// end.
+static uint32_t wire_next(struct wire *w, struct wire *inside) {
+    if (w->at >= w->end) return 0;
+    uint64_t key = wire_varint(w), bytes = 0, left;
+    *inside = (struct wire){0};
+    switch (key & 7) {
+    case 0: wire_varint(w); break;
+    case 1: bytes = 8; break;
+    case 2: bytes = wire_varint(w); break;
+    case 5: bytes = 4; break;
+    default: return 0;
+    }
+    left = (uint64_t)(w->end - w->at);
+    if (bytes > left) bytes = left;
+    if ((key & 7) == 2) *inside = (struct wire){w->at, w->at + bytes};
+    w->at += bytes;
+    return (uint32_t)(key >> 3);
+}
+
+static bool has_zero(struct wire w) {
+    return w.at < w.end && memchr(w.at, 0, (size_t)(w.end - w.at)) != NULL;
+}
+
+static bool message_has_zero(struct wire w) {
+    struct wire inside;
+    while (wire_next(&w, &inside) != 0) {
+        if (has_zero(inside)) return true;
+    }
+    return false;
+}
+
+// The name of the first field with a zero byte in a string, or NULL.
+static const char *find_zero(const struct rpc_message *m) {
+    struct wire w = {m->data, m->data + m->bytes}, inside;
+    uint32_t number;
+    while ((number = wire_next(&w, &inside)) != 0) {
+        if (number == 1 && has_zero(inside)) return "text";
+        if (number == 3 && message_has_zero(inside)) return "messages";
+        if (number == 10 && has_zero(inside)) return "stop";
+        if (number == 11 && has_zero(inside)) return "request_id";
+    }
+    return NULL;
+}
+
+// --- the message as a whole
+
+static int check_strings(struct reader *r, const struct rpc_message *m) {
+    const char *field = find_zero(m);
+    if (field != NULL)
+        return api_error_set(r->error, 400, field, "'%s' must not contain a zero byte.", field);
+    if (!utf8_valid(r->message->text, strlen(r->message->text)))
+        return api_error_set(r->error, 400, "text", "'text' must be UTF-8.");
+    return 0;
+}
+
+static int check_unknown(struct reader *r) {
+    const Message *m = r->message;
+    unsigned number = m->base.n_unknown_fields != 0 ? m->base.unknown_fields[0].tag : 0;
+    for (size_t i = 0; i < m->n_messages && number == 0; i++) {
+        const ProtobufCMessage *inner = &m->messages[i]->base;
+        if (inner->n_unknown_fields != 0)
+            return api_error_set(r->error, 400, "messages",
+                                 "'messages[%zu]' has a field %u, which is not supported.", i,
+                                 inner->unknown_fields[0].tag);
+    }
+    if (number == 0) return 0;
+    return api_error_set(r->error, 400, NULL, "field %u is not supported.", number);
+}
+
+static int check_one_prompt(struct reader *r) {
+    const Message *m = r->message;
+    int n = (m->text[0] != '\0') + (m->n_token_ids != 0) + (m->n_messages != 0);
+    if (n == 1) return 0;
+    return api_error_set(r->error, 400, "text",
+                         "exactly one of 'text', 'token_ids' and 'messages' must be given.");
+}
+
+static int read_id(struct reader *r, char *request_id) {
+    const char *id = r->message->request_id;
+    if (id[0] != '\0' && !client_id_ok(id))
+        return api_error_set(r->error, 400, "request_id",
+                             "'request_id' must be at most %d printable ASCII characters without "
+                             "spaces.",
+                             REQUEST_ID_BYTES_MAX);
+    snprintf(request_id, REQUEST_ID_BYTES_MAX + 1, "%s", id);
+    return 0;
+}
+
+// --- scalars; of lists, one more than allowed is enough to be refused
+
+static int add_field(struct reader *r, const char *name, json_t *value) {
+    return json_object_set_new(r->fields, name, value) == 0 ? 0 : no_memory(r);
+}
+
+static int add_number(struct reader *r, const char *name, float x) {
+    if (!isfinite(x)) return api_error_set(r->error, 400, name, "'%s' must be a number.", name);
+    return add_field(r, name, json_real((double)x));
+}
+
+static int add_stop(struct reader *r) {
+    const Message *m = r->message;
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->n_stop && i <= STOP_STRINGS_MAX; i++) {
+        const char *text = m->stop[i];
+        if (!utf8_valid(text, strlen(text))) {
+            json_decref(list);
+            return api_error_set(r->error, 400, "stop", "'stop' must be UTF-8.");
+        }
+        if (json_array_append_new(list, json_string(text)) == 0) continue;
+        json_decref(list);
+        return no_memory(r);
+    }
+    return add_field(r, "stop", list);
+}
+
+static int add_stop_ids(struct reader *r) {
+    const Message *m = r->message;
+    json_t *list = json_array();
+    for (size_t i = 0; i < m->n_stop_token_ids && i <= STOP_IDS_MAX; i++) {
+        if (json_array_append_new(list, json_integer(m->stop_token_ids[i])) == 0) continue;
+        json_decref(list);
+        return no_memory(r);
+    }
+    return add_field(r, "stop_token_ids", list);
+}
+
+static int add_fields(struct reader *r) {
+    const Message *m = r->message;
+    int rc = 0;
+    if (m->optional_temperature_case) rc = add_number(r, "temperature", m->temperature);
+    if (rc == 0 && m->optional_top_p_case) rc = add_number(r, "top_p", m->top_p);
+    if (rc == 0 && m->optional_min_p_case) rc = add_number(r, "min_p", m->min_p);
+    if (rc == 0 && m->optional_top_k_case) rc = add_field(r, "top_k", json_integer(m->top_k));
+    if (rc == 0 && m->max_tokens != 0) rc = add_field(r, "max_tokens", json_integer(m->max_tokens));
+    if (rc == 0 && m->ignore_eos) rc = add_field(r, "ignore_eos", json_true());
+    if (rc == 0 && m->n_stop != 0) rc = add_stop(r);
+    return rc == 0 && m->n_stop_token_ids != 0 ? add_stop_ids(r) : rc;
+}
+
+static int read_fields(struct reader *r) {
+    struct openai_reader fields = {
+        .request = r->request, .defaults = r->defaults, .error = r->error};
+    r->fields = r->request->root = json_object();
+    if (r->fields == NULL) return no_memory(r);
+    int rc = add_fields(r);
+    if (rc == 0) rc = openai_fields_read(&fields, r->fields);
+    if (rc == 0) rc = openai_fields_check(&fields);
+    r->request->has_seed = r->message->optional_seed_case != 0;
+    r->request->seed = (int64_t)r->message->seed;
+    r->request->stream = r->request->return_token_ids = true;
+    return rc;
+}
+
+// --- the prompt
+
+static int read_text(struct reader *r, struct openai_prompt *out) {
+    size_t bytes = strlen(r->message->text);
+    char *text = arena_alloc(&r->request->arena, bytes + 1);
+    if (text == NULL) return no_memory(r);
+    memcpy(text, r->message->text, bytes);
+    *out = (struct openai_prompt){.text = text, .text_bytes = bytes};
+    r->request->prompt_field = "text";
+    return 0;
+}
+
+static int read_ids(struct reader *r, struct openai_prompt *out) {
+    const Message *m = r->message;
+    r->request->prompt_field = "token_ids";
+    if (m->n_token_ids > POSITIONS_MAX)
+        return api_error_set(r->error, 400, "token_ids", "'token_ids' may have at most %d ids.",
+                             POSITIONS_MAX);
+    for (size_t i = 0; i < m->n_token_ids; i++) {
+        if (m->token_ids[i] >= r->defaults->vocab)
+            return api_error_set(r->error, 400, "token_ids",
+                                 "'token_ids[%zu]' must be below %u, the model's vocabulary.", i,
+                                 r->defaults->vocab);
+    }
+    uint32_t *ids = arena_alloc(&r->request->arena, m->n_token_ids * sizeof *ids);
+    if (ids == NULL) return no_memory(r);
+    memcpy(ids, m->token_ids, m->n_token_ids * sizeof *ids);
+    *out = (struct openai_prompt){.ids = ids, .n_ids = (uint32_t)m->n_token_ids};
+    return 0;
+}
+
+static int add_message(struct reader *r, size_t i, json_t *list) {
+    const Moesaic__V1__ChatMessage *one = r->message->messages[i];
+    char param[64];
+    snprintf(param, sizeof param, "messages[%zu].content", i);
+    if (!utf8_valid(one->content, strlen(one->content)))
+        return api_error_set(r->error, 400, param, "'%s' must be UTF-8.", param);
+    json_t *message = json_object();
+    int rc = json_object_set_new(message, "content", json_string(one->content));
+    // A role that is not UTF-8 is missing, and refused like any other that is unknown.
+    json_object_set_new(message, "role", json_string(one->role));
+    rc |= json_array_append_new(list, message);
+    return rc == 0 ? 0 : no_memory(r);
+}
+
+static int read_messages(struct reader *r) {
+    json_t *list = json_array();
+    int rc = list == NULL ? no_memory(r) : 0;
+    // One more than allowed is enough to be refused.
+    for (size_t i = 0; i < r->message->n_messages && i <= MESSAGES_MAX && rc == 0; i++)
+        rc = add_message(r, i, list);
+    if (rc == 0) rc = openai_messages(r->request, list, r->error);
+    json_decref(list);
+    return rc;
+}
+
+static int read_prompt(struct reader *r) {
+    struct openai_request *q = r->request;
+    if (q->chat) return read_messages(r);
+    q->prompts = arena_alloc(&q->arena, sizeof *q->prompts);
+    if (q->prompts == NULL) return no_memory(r);
+    q->n_prompts = 1;
+    return r->message->n_token_ids != 0 ? read_ids(r, q->prompts) : read_text(r, q->prompts);
+}
+
+// --- the request
+
+static int read_message(struct reader *r, struct openai_request *out, char *request_id) {
+    struct openai_request request;
+    int rc = check_one_prompt(r);
+    if (rc == 0) rc = read_id(r, request_id);
+    if (rc != 0) return rc;
+    r->request = &request;
+    openai_request_init(&request, r->message->n_messages != 0, r->defaults);
+    rc = read_fields(r);
+    if (rc == 0) rc = read_prompt(r);
+    if (rc != 0)
+        openai_request_finish(&request);
+    else
+        *out = request;
+    return rc;
+}
+
+int rpc_request_parse(struct openai_request *out, char request_id[REQUEST_ID_BYTES_MAX + 1],
+                      const struct rpc_message *message, const struct openai_defaults *defaults,
+                      struct api_error *e) {
+    struct reader r = {.defaults = defaults, .error = e};
+    struct arena arena;
+    arena_init(&arena, message->bytes + UNPACKED_BYTES_MORE);
+    ProtobufCAllocator allocator = pb_arena_allocator(&arena);
+    Message *m = moesaic__v1__generate_request__unpack(&allocator, message->bytes, message->data);
+    r.message = m;
+    int rc = m == NULL ? api_error_set(e, 400, NULL,
+                                       "the message is no GenerateRequest, or has too many parts.")
+                       : check_unknown(&r);
+    if (rc == 0) rc = check_strings(&r, message);
+    if (rc == 0) rc = read_message(&r, out, request_id);
+    arena_finish(&arena);
+    return rc;
+}
