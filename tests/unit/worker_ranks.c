@@ -36,6 +36,20 @@ START_TEST(ranks_and_threads_together_change_nothing) {
 }
 END_TEST
 
+static void dense_spec(struct model_spec *spec) {
+    tiny_spec(spec);
+    spec->router = (struct router_spec){0};
+    for (uint32_t layer = 0; layer < spec->n_layers; layer++)
+        spec->ffn[layer] = FFN_DENSE;
+}
+
+START_TEST(a_model_without_experts_runs_on_any_number_of_ranks) {
+    answers_expect_same((struct answers_way){.spec = dense_spec},
+                        (struct answers_way){.spec = dense_spec, .n_ranks = 2, .serve.chunk = 50},
+                        "dense");
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("ranks");
     TCase *tests = tcase_create("one answer");
@@ -43,6 +57,7 @@ int main(void) {
     tcase_add_loop_test(tests, threads_change_nothing, 0, 2);
     tcase_add_loop_test(tests, ranks_change_nothing, 0, 2);
     tcase_add_loop_test(tests, ranks_and_threads_together_change_nothing, 0, 2);
+    tcase_add_test(tests, a_model_without_experts_runs_on_any_number_of_ranks);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
