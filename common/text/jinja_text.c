@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/text/jinja_lex.h"
+#include "common/text/unicode_casing.h"
 #include "common/text/utf8.h"
 
 void text_writer_init(struct text_writer *w, size_t bytes_max) {
@@ -353,18 +354,41 @@ static bool is_cased(uint32_t code) {
     return c == UTF8PROC_CATEGORY_LU || c == UTF8PROC_CATEGORY_LL || c == UTF8PROC_CATEGORY_LT;
 }
 
-static uint32_t changed(uint32_t code, bool upper) {
-    utf8proc_int32_t c = (utf8proc_int32_t)code;
-    return (uint32_t)(upper ? utf8proc_toupper(c) : utf8proc_tolower(c));
+static const struct unicode_casing *special_casing(uint32_t code) {
+    size_t low = 0, high = sizeof unicode_casing / sizeof *unicode_casing;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (unicode_casing[middle].code == code) return &unicode_casing[middle];
+        if (unicode_casing[middle].code < code)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return NULL;
 }
 
-static bool write_changed(struct render *r, struct text_writer *w, const struct text *character,
-                          bool upper) {
-    uint32_t code = utf8_next(character->bytes, character->n).code;
+// A sigma at a word's end is written another way.
+static bool is_final_sigma(const struct text *t, size_t at, size_t end) {
+    if (at == 0 || !is_cased(utf8_next(t->bytes + character_before(t, at), at).code)) return false;
+    return end == t->n || !is_cased(utf8_next(t->bytes + end, t->n - end).code);
+}
+
+// Writes the character at text[at, end) in another case; to is upper, lower or title.
+static bool write_changed(struct render *r, struct text_writer *w, const struct text *t,
+                          const size_t range[2], enum text_case to) {
+    uint32_t code = utf8_next(t->bytes + range[0], range[1] - range[0]).code;
+    utf8proc_int32_t c = (utf8proc_int32_t)code;
+    bool tainted = text_is_tainted(t, range[0]);
+    const struct unicode_casing *special = to == CASE_LOWER ? NULL : special_casing(code);
+    const char *text = special == NULL ? NULL : to == CASE_UPPER ? special->upper : special->title;
+    if (to == CASE_LOWER && code == 0x130) text = "i\xcc\x87";
+    if (text != NULL) return text_write_bytes(r, w, text, strlen(text), tainted);
+    c = to == CASE_UPPER   ? utf8proc_toupper(c)
+        : to == CASE_LOWER ? utf8proc_tolower(c)
+                           : utf8proc_totitle(c);
+    if (to == CASE_LOWER && code == 0x3a3 && is_final_sigma(t, range[0], range[1])) c = 0x3c2;
     char bytes[UTF8_BYTES_MAX];
-    bool tainted = text_is_tainted(character, 0);
-    if (code == 0xdf && upper) return text_write_bytes(r, w, "SS", 2, tainted);
-    return text_write_bytes(r, w, bytes, utf8_put(changed(code, upper), bytes), tainted);
+    return text_write_bytes(r, w, bytes, utf8_put((uint32_t)c, bytes), tainted);
 }
 
 bool text_change_case(struct render *r, const struct text *t, enum text_case to,
@@ -374,9 +398,10 @@ bool text_change_case(struct render *r, const struct text *t, enum text_case to,
     bool ok = true, inside_word = false;
     for (size_t at = 0; at < t->n && ok;) {
         struct utf8_unit unit = utf8_next(t->bytes + at, t->n - at);
-        struct text character = text_part(t, at, at + unit.bytes);
+        const size_t range[2] = {at, at + unit.bytes};
         bool first = to == CASE_CAPITALIZE ? at == 0 : !inside_word;
-        ok = write_changed(r, &w, &character, to == CASE_UPPER || (to > CASE_LOWER && first));
+        enum text_case mapping = to <= CASE_LOWER ? to : first ? CASE_TITLE : CASE_LOWER;
+        ok = write_changed(r, &w, t, range, mapping);
         inside_word = is_cased(unit.code);
         at += unit.bytes;
     }
