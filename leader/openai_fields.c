@@ -154,7 +154,7 @@ static int read_stop(struct openai_reader *r, const struct field *f, const json_
 static int read_stop_ids(struct openai_reader *r, const struct field *f, const json_t *value) {
     struct openai_request *q = r->request;
     if (!json_is_array(value)) return wrong(r, f, "a list of token ids");
-    if (json_array_size(value) > f->max)
+    if ((double)json_array_size(value) > f->max)
         return api_error_set(r->error, 400, f->name, "'%s' may have at most %.0f ids.", f->name,
                              f->max);
     for (size_t i = 0; i < json_array_size(value); i++) {
