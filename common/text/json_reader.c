@@ -85,7 +85,7 @@ static int open_regular(const char *path, size_t bytes_max, int *fd, size_t *byt
 int json_file_read(char **out, size_t *bytes, const char *path, size_t bytes_max,
                    struct err_text *e) {
     int fd;
-    size_t n;
+    size_t n = 0;
     int rc = open_regular(path, bytes_max, &fd, &n, e);
     if (rc != 0) return rc;
     char *data = mem_alloc(n);
