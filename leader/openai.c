@@ -10,35 +10,45 @@
 
 // Real bodies need 5. jansson recurses, so a deeper one is refused before it.
 #define DEPTH_MAX 32
+// A parsed value takes ten times the bytes of its text, so their number is bounded too: the longest
+// prompt as ids, and the rest.
+#define VALUES_MAX (POSITIONS_MAX + 65536)
 // What OpenAI's completions mean by no word about it.
 #define COMPLETION_TOKENS_DEFAULT 16
 
 // --- the body
 
-static bool too_deep(const char *body, size_t bytes) {
+struct shape {
+    uint32_t depth;    // deepest nesting
+    uint32_t n_commas; // about the number of values
+};
+
+// Looks only at what stands outside of strings; says nothing about whether it is JSON.
+static struct shape shape_of(const char *body, size_t bytes) {
+    struct shape s = {0};
     uint32_t depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < bytes; i++) {
         char c = body[i];
-        if (in_string) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                in_string = false;
-        } else if (c == '"') {
-            in_string = true;
-        } else if (c == '[' || c == '{') {
-            if (++depth > DEPTH_MAX) return true;
-        } else if ((c == ']' || c == '}') && depth != 0) {
-            depth--;
-        }
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        if (in_string) continue;
+        if (c == '[' || c == '{') depth++;
+        if ((c == ']' || c == '}') && depth != 0) depth--;
+        if (depth > s.depth) s.depth = depth;
+        s.n_commas += c == ',';
     }
-    return false;
+    return s;
 }
 
 static int load_body(json_t **out, const char *body, size_t bytes, struct api_error *e) {
     json_error_t error;
-    if (too_deep(body, bytes))
+    struct shape shape = shape_of(body, bytes);
+    if (shape.n_commas > VALUES_MAX)
+        return api_error_set(e, 400, NULL, "the JSON body has more than %d values.", VALUES_MAX);
+    if (shape.depth > DEPTH_MAX)
         return api_error_set(e, 400, NULL, "the JSON body is nested deeper than %d.", DEPTH_MAX);
     json_t *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)

@@ -313,6 +313,17 @@ START_TEST(bodies_that_are_no_object_deep_or_doubled_are_refused) {
     memset(deep, '[', n);
     deep[n] = '\0';
     ck_assert_int_eq(parse(&r, true, deep, &e), ERR_REQ_INVALID);
+    memset(deep, ',', n);
+    memcpy(deep, "{\"prompt\":[1", 12);
+    ck_assert_int_eq(parse(&r, false, deep, &e), ERR_REQ_INVALID);
+    ck_assert(strstr(e.message, "values") == NULL); // 3 million may be a prompt
+    free(deep);
+    n = 5u << 20;
+    deep = malloc(n + 1);
+    memset(deep, ',', n);
+    deep[n] = '\0';
+    ck_assert_int_eq(parse(&r, false, deep, &e), ERR_REQ_INVALID);
+    ck_assert(strstr(e.message, "values") != NULL);
     free(deep);
     // Brackets inside strings are no depth.
     accepted(true, "\"user\":\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\\\"[[\"");
