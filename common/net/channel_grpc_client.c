@@ -59,7 +59,7 @@ struct channel_grpc_client {
 static void send_request(struct channel_grpc_client *c, struct grpc_stream *s) {
     struct attempt *a = &c->attempt;
     grpc_metadata token = {.key = grpc_slice_from_static_string("authorization"),
-                           .value = grpc_slice_from_static_string(a->token)};
+                           .value = grpc_slice_from_copied_string(a->token)};
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     status.data.recv_status_on_client.trailing_metadata = &a->trailing;
     status.data.recv_status_on_client.status = &a->status;
@@ -72,6 +72,7 @@ static void send_request(struct channel_grpc_client *c, struct grpc_stream *s) {
     open[1].data.recv_initial_metadata.recv_initial_metadata = &a->accept;
     grpc_stream_start(s, OP_CLOSE, &status, 1);
     grpc_stream_start(s, OP_OPEN, open, 2);
+    grpc_slice_unref(token.value);
 }
 
 static bool accepted(const struct attempt *a) {
