@@ -37,8 +37,11 @@ struct chat_output {
 };
 void chat_output_finish(struct chat_output *o);
 
-// variables is an object: messages, add_generation_prompt, bos_token, eos_token, ... A template's
-// raise_exception(text) becomes ERR_REQ_INVALID with that text.
+// variables is an object: messages, add_generation_prompt, bos_token, eos_token, ... Strings at its
+// top level whose name ends in "_token" are trusted, so they must not come from a request;
+// everything else in it is not. The text is what Hugging Face's apply_chat_template gives for the
+// same variables; it drops a message's keys that are null, which is the caller's to do. A
+// template's raise_exception(text) becomes ERR_REQ_INVALID with that text.
 int chat_template_render(const struct chat_template *t, const struct json_t *variables,
                          struct chat_output *out, struct err_text *e);
 
