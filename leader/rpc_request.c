@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/net/pb_arena.h"
 #include "common/text/utf8.h"
 #include "generate.pb-c.h"
 #include "leader/openai_fields.h"
@@ -242,8 +241,9 @@ static int add_message(struct reader *r, size_t i, json_t *list) {
         return api_error_set(r->error, 400, param, "'%s' must be UTF-8.", param);
     json_t *message = json_object();
     int rc = json_object_set_new(message, "content", json_string(one->content));
-    // A role that is not UTF-8 is missing, and refused like any other that is unknown.
-    json_object_set_new(message, "role", json_string(one->role));
+    // A role that is not UTF-8 is refused like any other that is unknown.
+    bool is_text = utf8_valid(one->role, strlen(one->role));
+    rc |= json_object_set_new(message, "role", json_string(is_text ? one->role : ""));
     rc |= json_array_append_new(list, message);
     return rc == 0 ? 0 : no_memory(r);
 }
@@ -286,20 +286,49 @@ static int read_message(struct reader *r, struct openai_request *out, char *requ
     return rc;
 }
 
+// Unpacks into an arena that knows why it failed: the message's fault or the machine's.
+struct unpacker {
+    struct arena arena;
+    bool too_much, no_memory;
+};
+
+static void *unpacker_alloc(void *context, size_t bytes) {
+    struct unpacker *u = context;
+    void *p = arena_alloc(&u->arena, bytes);
+    bool fits = bytes <= u->arena.bytes_max - u->arena.total_bytes;
+    u->too_much |= p == NULL && !fits;
+    u->no_memory |= p == NULL && fits;
+    return p;
+}
+
+static void unpacker_free(void *context, void *p) {
+    (void)context;
+    (void)p;
+}
+
+static Message *unpack(struct unpacker *u, const struct rpc_message *message, struct api_error *e) {
+    ProtobufCAllocator allocator = {unpacker_alloc, unpacker_free, u};
+    arena_init(&u->arena, message->bytes + UNPACKED_BYTES_MORE);
+    Message *m = moesaic__v1__generate_request__unpack(&allocator, message->bytes, message->data);
+    if (m != NULL) return m;
+    if (u->no_memory)
+        api_error_set(e, 500, NULL, "memory is out.");
+    else
+        api_error_set(e, 400, NULL, "%s",
+                      u->too_much ? "the message has too many parts."
+                                  : "the message is no GenerateRequest.");
+    return NULL;
+}
+
 int rpc_request_parse(struct openai_request *out, char request_id[REQUEST_ID_BYTES_MAX + 1],
                       const struct rpc_message *message, const struct openai_defaults *defaults,
                       struct api_error *e) {
     struct reader r = {.defaults = defaults, .error = e};
-    struct arena arena;
-    arena_init(&arena, message->bytes + UNPACKED_BYTES_MORE);
-    ProtobufCAllocator allocator = pb_arena_allocator(&arena);
-    Message *m = moesaic__v1__generate_request__unpack(&allocator, message->bytes, message->data);
-    r.message = m;
-    int rc = m == NULL ? api_error_set(e, 400, NULL,
-                                       "the message is no GenerateRequest, or has too many parts.")
-                       : check_unknown(&r);
+    struct unpacker unpacker = {0};
+    r.message = unpack(&unpacker, message, e);
+    int rc = r.message == NULL ? ERR_REQ_INVALID : check_unknown(&r);
     if (rc == 0) rc = check_strings(&r, message);
     if (rc == 0) rc = read_message(&r, out, request_id);
-    arena_finish(&arena);
+    arena_finish(&unpacker.arena);
     return rc;
 }

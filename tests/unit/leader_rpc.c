@@ -1,0 +1,466 @@
+// leader_rpc.c: Generate from gRPC to gRPC with a toy scheduler behind it: streams, slow readers,
+// clients that leave, limits, stopping with live calls, memory that runs out.
+#include "leader/rpc.h"
+
+#include <check.h>
+#include <grpc/status.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "generate.pb-c.h"
+#include "leader/rpc_request.h"
+#include "tests/harness/rpc_client.h"
+#include "tests/harness/toy_engine.h"
+
+#define MODEL SOURCE_ROOT "/models/seedling"
+#define PATH "/moesaic.v1.Generate/Generate"
+#define SCRIPT "The capital of Kenya is Nairobi."
+#define CONTEXT 100000
+
+struct house {
+    struct env *env;
+    struct toy_engine *toy;
+    struct tokenizer *tokenizer;
+    struct chat_template *chat_template;
+    struct model_spec spec;
+    struct id_list script;
+    struct serving *serving;
+    struct stream *stream;
+    struct render *render;
+    struct rpc *rpc;
+    uint16_t port;
+};
+
+struct limits {
+    uint32_t queue_max, calls_max;
+    uint64_t bodies_bytes_max;
+};
+static const struct limits wide = {64, 64, 1u << 20};
+
+static void make_serving(struct house *h, const struct limits *limits) {
+    h->serving = mem_zalloc(sizeof *h->serving);
+    *h->serving = (struct serving){.env = h->env,
+                                   .engine = toy_engine_table(h->toy),
+                                   .tokenizer = h->tokenizer,
+                                   .chat_template = h->chat_template,
+                                   .spec = &h->spec,
+                                   .defaults = {.temperature = 1, .top_p = 1, .vocab = 2048},
+                                   .bos_token = "",
+                                   .eos_token = "<|im_end|>",
+                                   .model_name = "seedling",
+                                   .fingerprint = "fp",
+                                   .max_model_len = CONTEXT,
+                                   .digest = true,
+                                   .admit = {.max = limits->queue_max}};
+    meter_init(&h->serving->meter, CONTEXT);
+}
+
+static void house_start(struct house *h, struct toy_script script, struct limits limits) {
+    struct err_text e = {""};
+    memset(h, 0, sizeof *h);
+    h->env = env_real_create();
+    ck_assert_msg(spec_load(&h->spec, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_msg(tokenizer_load(&h->tokenizer, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_msg(chat_template_load(&h->chat_template, MODEL, &e) == 0, "%s", e.text);
+    ck_assert_int_eq(
+        tokenizer_encode(h->tokenizer, SCRIPT, strlen(SCRIPT), false, 1000, &h->script, &e), 0);
+    if (script.ids == NULL) {
+        script.ids = h->script.ids;
+        script.n_ids = (uint32_t)h->script.n;
+    }
+    script.stop_id = h->spec.stop_ids[0];
+    if (script.slots == 0) script.slots = 16;
+    if (script.tick_ns == 0) script.tick_ns = NS_PER_MS;
+    h->toy = toy_engine_create(h->env, &script);
+    make_serving(h, &limits);
+    ck_assert_int_eq(stream_create(&h->stream, h->serving, &e), 0);
+    ck_assert_int_eq(render_create(&h->render, h->serving, h->stream, 2, &e), 0);
+    struct rpc_config config = {.serving = h->serving,
+                                .render = h->render,
+                                .host = "127.0.0.1",
+                                .calls_max = limits.calls_max,
+                                .bodies_bytes_max = limits.bodies_bytes_max};
+    ck_assert_msg(rpc_start(&h->rpc, &config, &h->port, &e) == 0, "%s", e.text);
+}
+
+static void house_stop(struct house *h) {
+    rpc_stop(h->rpc);
+    render_destroy(h->render);
+    toy_engine_stop(h->toy);
+    stream_destroy(h->stream);
+    rpc_destroy(h->rpc);
+    toy_engine_destroy(h->toy);
+    ck_assert_uint_eq(h->serving->admit.in_flight, 0);
+    mem_free(h->serving);
+    id_list_finish(&h->script);
+    chat_template_destroy(h->chat_template);
+    tokenizer_destroy(h->tokenizer);
+    env_real_destroy(h->env);
+}
+
+// --- a client
+
+static struct rpc_client *ask(struct house *h, bool small_window) {
+    struct rpc_client *c = rpc_client_open(h->port, PATH, small_window);
+    uint8_t packed[256];
+    Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
+    m.text = (char *)"hello";
+    m.request_id = (char *)"mine";
+    size_t bytes = moesaic__v1__generate_request__pack(&m, packed);
+    rpc_client_send(c, packed, bytes);
+    rpc_client_half_close(c);
+    return c;
+}
+
+struct heard {
+    struct buf text;
+    uint32_t n_messages, n_ids, n_finishes;
+    int code;
+    char status[ERR_TEXT_MAX];
+};
+
+static void hear_message(struct heard *h, const struct buf *bytes) {
+    Moesaic__V1__GenerateResponse *m =
+        moesaic__v1__generate_response__unpack(NULL, bytes->bytes, (const uint8_t *)bytes->data);
+    ck_assert_ptr_nonnull(m);
+    h->n_messages++;
+    h->n_ids += (uint32_t)m->n_token_ids;
+    h->n_finishes += m->finish_reason[0] != '\0';
+    ck_assert_str_eq(m->request_id, "mine");
+    ck_assert_uint_eq(m->completion_tokens, h->n_ids);
+    buf_text(&h->text, m->text);
+    moesaic__v1__generate_response__free_unpacked(m, NULL);
+}
+
+static struct heard hear(struct rpc_client *c) {
+    struct heard h = {0};
+    struct buf message;
+    buf_init(&message, 0);
+    buf_init(&h.text, 0);
+    while (rpc_client_read(c, &message))
+        hear_message(&h, &message);
+    buf_add(&h.text, "", 1);
+    buf_finish(&message);
+    h.code = rpc_client_status(c, h.status, sizeof h.status);
+    rpc_client_close(c);
+    return h;
+}
+
+static void expect(struct rpc_client *c, int code, const char *text) {
+    struct heard h = hear(c);
+    ck_assert_msg(h.code == code, "status %d %s", h.code, h.status);
+    ck_assert_msg(strstr(h.status, text) != NULL, "%s", h.status);
+    buf_finish(&h.text);
+}
+
+static void expect_whole(struct house *h, struct rpc_client *c) {
+    struct heard heard = hear(c);
+    ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
+    ck_assert_str_eq(heard.text.data, SCRIPT);
+    ck_assert_uint_eq(heard.n_ids, h->script.n + 1); // the stop id, too
+    ck_assert_uint_eq(heard.n_finishes, 1);
+    buf_finish(&heard.text);
+}
+
+// --- streams
+
+START_TEST(a_call_streams_its_answer_and_ends_well) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, wide);
+    expect_whole(&h, ask(&h, false));
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(an_engine_that_breaks_ends_the_call_with_its_status) {
+    struct house h;
+    house_start(&h, (struct toy_script){.fail_after = 3}, wide);
+    struct heard heard = hear(ask(&h, false));
+    ck_assert_int_eq(heard.code, GRPC_STATUS_UNAVAILABLE);
+    ck_assert_str_eq(heard.status, "worker 1 was lost");
+    ck_assert_uint_eq(heard.n_ids, 3);
+    buf_finish(&heard.text);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(errors_before_the_first_token_are_statuses) {
+    struct house h;
+    house_start(&h, (struct toy_script){.submit_error = ERR_REQ_QUEUE_FULL}, wide);
+    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many requests");
+    house_stop(&h);
+    house_start(&h, (struct toy_script){.not_ready = true}, wide);
+    expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
+    house_stop(&h);
+    house_start(&h, (struct toy_script){0}, wide);
+    h.serving->draining = true;
+    expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
+    house_stop(&h);
+}
+END_TEST
+
+// --- slow readers
+
+// The longest token, many times.
+static struct toy_script long_script(struct house *h, uint32_t *ids, uint32_t n_ids) {
+    struct err_text e;
+    size_t longest = 0;
+    uint32_t id = 0;
+    ck_assert_int_eq(tokenizer_load(&h->tokenizer, MODEL, &e), 0);
+    for (uint32_t i = 0; i < tokenizer_vocab(h->tokenizer); i++) {
+        size_t bytes = 0;
+        if (tokenizer_bytes(h->tokenizer, i, &bytes) == NULL || bytes <= longest) continue;
+        longest = bytes;
+        id = i;
+    }
+    tokenizer_destroy(h->tokenizer);
+    for (uint32_t i = 0; i < n_ids; i++)
+        ids[i] = id;
+    return (struct toy_script){.ids = ids, .n_ids = n_ids, .tick_ns = 20000};
+}
+
+START_TEST(a_client_that_never_reads_is_cut_and_its_request_aborted) {
+    static uint32_t ids[80000];
+    struct house h;
+    char text[ERR_TEXT_MAX];
+    struct toy_script script = long_script(&h, ids, 80000);
+    house_start(&h, script, wide);
+    struct rpc_client *c = ask(&h, true);
+    ck_assert(toy_engine_await(h.toy, 1));
+    ck_assert(toy_engine_await(h.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 1);
+    struct buf message;
+    buf_init(&message, 0);
+    while (rpc_client_read(c, &message))
+        ck_assert_uint_lt(message.bytes, STREAM_BUFFER_BYTES_MAX + 65536);
+    int code = rpc_client_status(c, text, sizeof text);
+    ck_assert_msg(code == GRPC_STATUS_RESOURCE_EXHAUSTED, "status %d %s", code, text);
+    ck_assert_msg(strstr(text, "too slowly") != NULL, "%s", text);
+    buf_finish(&message);
+    rpc_client_close(c);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_late_reader_gets_everything_in_few_messages) {
+    static uint32_t ids[8000];
+    struct house h;
+    struct toy_script script = long_script(&h, ids, 8000);
+    house_start(&h, script, wide);
+    struct rpc_client *c = ask(&h, true);
+    ck_assert(toy_engine_await(h.toy, 1));
+    ck_assert(toy_engine_await(h.toy, 0)); // all was said, and nothing read
+    struct heard heard = hear(c);
+    ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
+    ck_assert_uint_eq(heard.n_ids, 8001);
+    ck_assert_uint_lt(heard.n_messages, 4000);
+    ck_assert_uint_eq(heard.n_finishes, 1);
+    buf_finish(&heard.text);
+    house_stop(&h);
+}
+END_TEST
+
+// --- clients that leave, limits, the end
+
+START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
+    struct house h;
+    struct buf message;
+    buf_init(&message, 0);
+    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 50 * NS_PER_MS}, wide);
+    struct rpc_client *running = ask(&h, false);
+    ck_assert(rpc_client_read(running, &message));
+    struct rpc_client *waiting = ask(&h, false);
+    ck_assert(toy_engine_await(h.toy, 2));
+    rpc_client_cancel(waiting);
+    ck_assert(toy_engine_await(h.toy, 1));
+    rpc_client_close(waiting);
+    rpc_client_close(running);
+    ck_assert(toy_engine_await(h.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 2);
+    buf_finish(&message);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(calls_above_the_limits_are_refused) {
+    struct house h;
+    house_start(&h, (struct toy_script){0}, (struct limits){64, 2, 1u << 20});
+    struct rpc_client *first = rpc_client_open(h.port, PATH, false);
+    struct rpc_client *second = rpc_client_open(h.port, PATH, false);
+    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls");
+    rpc_client_close(first);
+    rpc_client_close(second);
+    house_stop(&h);
+    house_start(&h, (struct toy_script){0}, (struct limits){64, 64, 4});
+    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many bytes");
+    house_stop(&h);
+    house_start(&h, (struct toy_script){0}, (struct limits){0, 64, 1u << 20});
+    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "0 waiting and running");
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
+    enum { N = 12 };
+    struct rpc_client *clients[N];
+    struct house h;
+    struct buf message;
+    char text[ERR_TEXT_MAX];
+    buf_init(&message, 0);
+    house_start(&h, (struct toy_script){.slots = 4, .tick_ns = 50 * NS_PER_MS}, wide);
+    for (int i = 0; i < N; i++)
+        clients[i] = i < 3 ? rpc_client_open(h.port, PATH, false) : ask(&h, false);
+    ck_assert(rpc_client_read(clients[3], &message));
+    ck_assert(toy_engine_await(h.toy, N - 3));
+    ck_assert_uint_eq(rpc_n_calls(h.rpc), N - 3);
+    rpc_stop(h.rpc);
+    ck_assert(toy_engine_await(h.toy, 0));
+    for (int i = 0; i < N; i++) {
+        while (rpc_client_read(clients[i], &message)) {
+        }
+        int code = rpc_client_status(clients[i], text, sizeof text);
+        ck_assert_msg(code == GRPC_STATUS_UNAVAILABLE, "call %d: status %d %s", i, code, text);
+        rpc_client_close(clients[i]);
+    }
+    buf_finish(&message);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(metrics_count_calls_by_their_status) {
+    struct house h;
+    struct buf page;
+    buf_init(&page, 0);
+    house_start(&h, (struct toy_script){0}, wide);
+    expect_whole(&h, ask(&h, false));
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_half_close(c);
+    expect(c, GRPC_STATUS_INVALID_ARGUMENT, "without a request");
+    rpc_metrics(h.rpc, &page);
+    buf_add(&page, "", 1);
+    ck_assert(strstr(page.data, "moesaic_grpc_calls_total{code=\"0\"} 1") != NULL);
+    ck_assert(strstr(page.data, "moesaic_grpc_calls_total{code=\"3\"} 1") != NULL);
+    ck_assert(strstr(page.data, "moesaic_grpc_disconnects_total 0") != NULL);
+    buf_finish(&page);
+    house_stop(&h);
+}
+END_TEST
+
+// --- requests
+
+static size_t pack_everything(uint8_t *out, size_t bytes_max) {
+    char *stops[] = {(char *)"end", (char *)"stop"};
+    uint32_t stop_ids[] = {1, 2};
+    Moesaic__V1__ChatMessage message = MOESAIC__V1__CHAT_MESSAGE__INIT;
+    Moesaic__V1__ChatMessage *messages[] = {&message};
+    Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
+    message.role = (char *)"user";
+    message.content = (char *)"hi";
+    m.n_messages = 1;
+    m.messages = messages;
+    m.max_tokens = 7;
+    m.optional_temperature_case = MOESAIC__V1__GENERATE_REQUEST__OPTIONAL_TEMPERATURE_TEMPERATURE;
+    m.temperature = 0.5F;
+    m.optional_seed_case = MOESAIC__V1__GENERATE_REQUEST__OPTIONAL_SEED_SEED;
+    m.seed = UINT64_MAX;
+    m.n_stop = 2;
+    m.stop = stops;
+    m.n_stop_token_ids = 2;
+    m.stop_token_ids = stop_ids;
+    m.ignore_eos = true;
+    check(moesaic__v1__generate_request__get_packed_size(&m) <= bytes_max);
+    return moesaic__v1__generate_request__pack(&m, out);
+}
+
+START_TEST(every_field_arrives) {
+    static const struct openai_defaults defaults = {
+        .temperature = 1, .top_p = 0.25F, .top_k = 9, .vocab = 100};
+    uint8_t packed[256];
+    char id[REQUEST_ID_BYTES_MAX + 1];
+    struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
+    struct openai_request r;
+    struct api_error e;
+    ck_assert_int_eq(rpc_request_parse(&r, id, &message, &defaults, &e), 0);
+    ck_assert(r.chat && r.ignore_eos && r.has_seed && r.max_tokens == 7);
+    ck_assert(r.sampling.temperature == 0.5F && r.sampling.top_p == 0.25F);
+    ck_assert_uint_eq(r.sampling.top_k, 9);
+    ck_assert_uint_eq((uint64_t)r.seed, UINT64_MAX);
+    ck_assert_uint_eq(r.stop.n, 2);
+    ck_assert_str_eq(r.stop.text[1], "stop");
+    ck_assert_uint_eq(r.n_stop_ids, 2);
+    ck_assert_uint_eq(r.stop_ids[1], 2);
+    ck_assert_str_eq(id, "");
+    openai_request_finish(&r);
+}
+END_TEST
+
+START_TEST(parsing_survives_every_failed_allocation) {
+    static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
+    uint8_t packed[256];
+    char id[REQUEST_ID_BYTES_MAX + 1];
+    struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
+    int rc = -1, n = 0;
+    json_set_alloc_funcs(mem_alloc, mem_free);
+    for (; rc != 0 && n < 1000; n++) {
+        struct openai_request r;
+        struct api_error e;
+        mem_fail_after(n + 1);
+        rc = rpc_request_parse(&r, id, &message, &defaults, &e);
+        mem_fail_after(0);
+        if (rc != 0)
+            ck_assert_msg(e.status == 500, "allocation %d: %d %s", n, e.status, e.message);
+        else
+            openai_request_finish(&r);
+    }
+    ck_assert_int_gt(n, 10);
+    ck_assert_int_eq(rc, 0);
+}
+END_TEST
+
+// Two bytes each on the wire, a hundred and more in memory.
+START_TEST(a_message_that_would_unpack_into_too_much_is_refused) {
+    static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
+    enum { BYTES = 8 << 20 };
+    uint8_t *data = mem_alloc(BYTES);
+    char id[REQUEST_ID_BYTES_MAX + 1];
+    struct rpc_message message = {data, BYTES};
+    struct openai_request r;
+    struct api_error e;
+    for (size_t i = 0; i < BYTES; i += 2) {
+        data[i] = 3 << 3 | 2;
+        data[i + 1] = 0;
+    }
+    ck_assert_int_eq(rpc_request_parse(&r, id, &message, &defaults, &e), ERR_REQ_INVALID);
+    ck_assert_int_eq(e.status, 400);
+    ck_assert(strstr(e.message, "too many parts") != NULL);
+    mem_free(data);
+}
+END_TEST
+
+int main(void) {
+    Suite *s = suite_create("leader_rpc");
+    TCase *t = tcase_create("rpc");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, a_call_streams_its_answer_and_ends_well);
+    tcase_add_test(t, an_engine_that_breaks_ends_the_call_with_its_status);
+    tcase_add_test(t, errors_before_the_first_token_are_statuses);
+    tcase_add_test(t, a_client_that_never_reads_is_cut_and_its_request_aborted);
+    tcase_add_test(t, a_late_reader_gets_everything_in_few_messages);
+    tcase_add_test(t, a_client_that_leaves_ends_its_request_whether_it_waits_or_runs);
+    tcase_add_test(t, calls_above_the_limits_are_refused);
+    tcase_add_test(t, a_server_that_stops_ends_silent_waiting_and_running_calls);
+    tcase_add_test(t, metrics_count_calls_by_their_status);
+    tcase_add_test(t, every_field_arrives);
+    tcase_add_test(t, parsing_survives_every_failed_allocation);
+    tcase_add_test(t, a_message_that_would_unpack_into_too_much_is_refused);
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_set_fork_status(r, CK_NOFORK); // gRPC does not survive a fork
+    srunner_run_all(r, CK_NORMAL);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? 0 : 1;
+}
