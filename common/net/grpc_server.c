@@ -336,6 +336,7 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
         mem_free(h);
         return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
     }
+    h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
     pthread_mutex_init(&h->lock, NULL);
     grpc_runtime_start();
     *out = h;
@@ -418,7 +419,6 @@ static void drain(grpc_completion_queue *queue) {
 }
 
 static void stop(struct grpc_server_host *h) {
-    h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
     if (h->started) {
         h->closing_ns = env_now_ns(h->env);
         atomic_store(&h->closing, true);

@@ -269,7 +269,7 @@ START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
     struct house h;
     struct buf message;
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 50 * NS_PER_MS}, wide);
+    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 200 * NS_PER_MS}, wide);
     struct rpc_client *running = ask(&h, false);
     ck_assert(rpc_client_read(running, &message));
     struct rpc_client *waiting = ask(&h, false);
@@ -310,7 +310,7 @@ START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
     struct buf message;
     char text[ERR_TEXT_MAX];
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.slots = 4, .tick_ns = 50 * NS_PER_MS}, wide);
+    house_start(&h, (struct toy_script){.slots = 4, .tick_ns = 400 * NS_PER_MS}, wide);
     for (int i = 0; i < N; i++)
         clients[i] = i < 3 ? rpc_client_open(h.port, PATH, false) : ask(&h, false);
     ck_assert(rpc_client_read(clients[3], &message));
