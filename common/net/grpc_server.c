@@ -326,6 +326,7 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
     struct grpc_server_host *h = mem_zalloc(sizeof *h);
     if (h == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
     h->env = config->env;
+    h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
     h->message_bytes_max = config->message_bytes_max;
     h->keepalive_ms = config->keepalive_ms;
     h->address = mem_strdup(config->address);
