@@ -36,13 +36,6 @@ static void reply(struct http_call *call, int status, const char *type, struct b
     http_call_reply(call, &r);
 }
 
-static void reply_error(struct http_call *call, const struct api_error *e) {
-    struct buf body;
-    buf_init(&body, 0);
-    answer_error(&body, e);
-    reply(call, e->status, JSON, &body);
-}
-
 // --- who may ask
 
 // The time taken tells nothing about how much of the key was right.
@@ -64,7 +57,7 @@ static bool allowed(struct api *a, struct http_call *call) {
         return true;
     api_error_set(&e, 401, NULL, "Incorrect API key provided.");
     api_error_code(&e, 0, "invalid_api_key");
-    reply_error(call, &e);
+    http_answer_error(call, &e);
     return false;
 }
 
@@ -74,7 +67,7 @@ static void generate(struct api *a, struct http_call *call, bool chat) {
     struct api_error e;
     if (!allowed(a, call) || render_take(a->render, http_answer_client(call, chat))) return;
     api_error_set(&e, 503, NULL, "memory is out.");
-    reply_error(call, &e);
+    http_answer_error(call, &e);
 }
 
 static void chat_completions(void *context, struct http_call *call) {
@@ -105,7 +98,7 @@ static void model(void *context, struct http_call *call) {
     if (strcmp(name, a->serving->model_name) != 0) {
         api_error_set(&e, 404, "model", "The model '%.200s' does not exist.", name);
         api_error_code(&e, 0, "model_not_found");
-        reply_error(call, &e);
+        http_answer_error(call, &e);
         return;
     }
     buf_init(&body, 0);

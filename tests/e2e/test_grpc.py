@@ -345,6 +345,15 @@ def test_a_request_over_the_limit_is_refused_and_one_below_it_is_read(rpc):
     assert rpc.ask(chat=KENYA, temperature=0).text == NAIROBI
 
 
+def test_a_compressed_request_is_refused_before_it_is_unpacked(rpc, cluster):
+    before = cluster.metric("process_resident_memory_bytes")
+    for n in [1000, 200 << 20]:
+        with pytest.raises(grpc.RpcError) as caught:
+            list(rpc.stub.Generate(rpc.request(text="x" * n), timeout=60, compression=grpc.Compression.Gzip))
+        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+    assert cluster.metric("process_resident_memory_bytes") < before + (100 << 20)
+
+
 def test_nothing_of_the_errors_stays(cluster):
     wait_for("quiet", lambda: idle(cluster), 20)
     assert cluster.check_accounts() == "ok"
