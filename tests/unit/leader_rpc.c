@@ -181,7 +181,9 @@ START_TEST(an_engine_that_breaks_ends_the_call_with_its_status) {
     struct heard heard = hear(ask(&h, false));
     ck_assert_int_eq(heard.code, GRPC_STATUS_UNAVAILABLE);
     ck_assert_str_eq(heard.status, "worker 1 was lost");
-    ck_assert_uint_eq(heard.n_ids, 3);
+    // gRPC's client drops what it has not yet read when an error arrives.
+    ck_assert_uint_le(heard.n_ids, 3);
+    ck_assert_uint_eq(heard.n_finishes, 0);
     buf_finish(&heard.text);
     house_stop(&h);
 }
