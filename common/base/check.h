@@ -1,7 +1,7 @@
 // check.h: assertions that stay on in release builds.
 //
-// check() guards our own logic (arguments, results, both sides of a boundary) and aborts with file and
-// line. It is never used on data from outside: that gets an error code from err.h.
+// check() guards our own logic (arguments, results, both sides of a boundary) and aborts with file
+// and line. It is never used on data from outside: that gets an error code from err.h.
 #ifndef MOESAIC_COMMON_BASE_CHECK_H
 #define MOESAIC_COMMON_BASE_CHECK_H
 

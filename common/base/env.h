@@ -1,9 +1,10 @@
 // env.h: the one door to clocks, randomness and blocking waits, with a simulated twin.
 //
-// A process (real, or one simulated process of tests/sim) has one struct env. Everything that may block waits on a
-// waker: the owner thread drains every source it has (mailboxes, channel events, fabric messages), and if all were empty
-// calls waker_wait; whoever adds to a source calls waker_wake. A wake is sticky and says only "look again".
-// In the simulator waker_wait passes the baton, the clock is virtual and random numbers come from the seed.
+// A process (real, or one simulated process of tests/sim) has one struct env. Everything that may
+// block waits on a waker: the owner thread drains every source it has (mailboxes, channel events,
+// fabric messages), and if all were empty calls waker_wait; whoever adds to a source calls
+// waker_wake. A wake is sticky and says only "look again". In the simulator waker_wait passes the
+// baton, the clock is virtual and random numbers come from the seed.
 #ifndef MOESAIC_COMMON_BASE_ENV_H
 #define MOESAIC_COMMON_BASE_ENV_H
 
@@ -42,30 +43,48 @@ struct waker {
 // The real one. NULL when memory is out.
 struct env *env_real_create(void);
 void env_real_destroy(struct env *env);
-// Makes env_stopped() true for good (a signal handler's thread calls it, then wakes the wakers it knows).
+// Makes env_stopped() true for good (a signal handler's thread calls it, then wakes the wakers it
+// knows).
 void env_real_stop(struct env *env);
 
 // Monotonic and wall clock in nanoseconds.
-static inline int64_t env_now_ns(struct env *e) { return e->ops->now_ns(e); }
-static inline int64_t env_wall_ns(struct env *e) { return e->ops->wall_ns(e); }
+static inline int64_t env_now_ns(struct env *e) {
+    return e->ops->now_ns(e);
+}
+static inline int64_t env_wall_ns(struct env *e) {
+    return e->ops->wall_ns(e);
+}
 
 // Fills buf with random bytes (from the kernel; in the simulator from the seed). Any thread.
-static inline void env_random(struct env *e, void *buf, size_t bytes) { e->ops->random(e, buf, bytes); }
+static inline void env_random(struct env *e, void *buf, size_t bytes) {
+    e->ops->random(e, buf, bytes);
+}
 
-// True once the process is to end: loops return ERR_FATAL_STOPPED. In the simulator: this process was killed.
-static inline bool env_stopped(struct env *e) { return e->ops->stopped(e); }
+// True once the process is to end: loops return ERR_FATAL_STOPPED. In the simulator: this process
+// was killed.
+static inline bool env_stopped(struct env *e) {
+    return e->ops->stopped(e);
+}
 
-static inline int waker_create(struct env *e, struct waker **out) { return e->ops->waker_create(e, out); }
+static inline int waker_create(struct env *e, struct waker **out) {
+    return e->ops->waker_create(e, out);
+}
 static inline void waker_destroy(struct waker *w) {
     if (w != NULL) w->env->ops->waker_destroy(w);
 }
 // Any thread. Never blocks.
-static inline void waker_wake(struct waker *w) { w->env->ops->waker_wake(w); }
-// Owner thread only. True: woken (the wake is consumed). False: the deadline passed. Use deadline 0 to poll.
+static inline void waker_wake(struct waker *w) {
+    w->env->ops->waker_wake(w);
+}
+// Owner thread only. True: woken (the wake is consumed). False: the deadline passed. Use deadline 0
+// to poll.
 static inline bool waker_wait(struct waker *w, int64_t deadline_ns) {
     return w->env->ops->waker_wait(w, deadline_ns);
 }
-// A readable descriptor while a wake is pending, for an epoll set (the UCX fabric); -1 in the simulator.
-static inline int waker_fd(const struct waker *w) { return w->env->ops->waker_fd(w); }
+// A readable descriptor while a wake is pending, for an epoll set (the UCX fabric); -1 in the
+// simulator.
+static inline int waker_fd(const struct waker *w) {
+    return w->env->ops->waker_fd(w);
+}
 
 #endif

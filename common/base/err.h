@@ -1,7 +1,8 @@
 // err.h: every error code, grouped by what it breaks, and the text that goes with one.
 //
 // ERR_REQ_* ends one request. ERR_PEER_* loses a worker, a link or an epoch and starts recovery.
-// ERR_FATAL_* ends the process. Functions return 0 or one of these and set their outputs only on success.
+// ERR_FATAL_* ends the process. Functions return 0 or one of these and set their outputs only on
+// success.
 #ifndef MOESAIC_COMMON_BASE_ERR_H
 #define MOESAIC_COMMON_BASE_ERR_H
 
@@ -24,9 +25,10 @@ enum err {
     ERR_PEER_REFUSED = -204,  // build, digest, class or epoch do not match
 
     ERR_FATAL_NOMEM = -300,
-    ERR_FATAL_IO = -301,     // file or socket; the text names it
-    ERR_FATAL_MODEL = -302,  // a model, tokenizer or template file is wrong; the text names file and field
-    ERR_FATAL_CONFIG = -303, // a flag, key or variable is wrong; the text names it
+    ERR_FATAL_IO = -301, // file or socket; the text names it
+    ERR_FATAL_MODEL =
+        -302, // a model, tokenizer or template file is wrong; the text names file and field
+    ERR_FATAL_CONFIG = -303,  // a flag, key or variable is wrong; the text names it
     ERR_FATAL_STOPPED = -304, // the process was told to stop (in the simulator: was killed)
     ERR_FATAL_BOOKS = -305    // a recount of our own books did not add up: a bug
 };
@@ -37,7 +39,8 @@ struct err_text {
     char text[ERR_TEXT_MAX];
 };
 
-// Formats the text (cut at ERR_TEXT_MAX - 1) and returns code, so that `return err_set(...)` reads well. e may be NULL.
+// Formats the text (cut at ERR_TEXT_MAX - 1) and returns code, so that `return err_set(...)` reads
+// well. e may be NULL.
 int err_set(struct err_text *e, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

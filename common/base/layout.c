@@ -6,10 +6,13 @@
 
 int layout_make(struct layout *out, uint32_t n_ranks, uint32_t n_experts, struct err_text *e) {
     if (n_ranks == 0 || n_ranks > RANKS_MAX)
-        return err_set(e, ERR_FATAL_CONFIG, "number of workers %u is not within 1 to %d", n_ranks, RANKS_MAX);
+        return err_set(e, ERR_FATAL_CONFIG, "number of workers %u is not within 1 to %d", n_ranks,
+                       RANKS_MAX);
     if (n_experts > EXPERTS_MAX)
-        return err_set(e, ERR_FATAL_CONFIG, "number of experts %u is above %d", n_experts, EXPERTS_MAX);
-    *out = (struct layout){.n_ranks = n_ranks, .pp = 1, .dp = n_ranks, .tp = 1, .ep = n_ranks, .etp = 1};
+        return err_set(e, ERR_FATAL_CONFIG, "number of experts %u is above %d", n_experts,
+                       EXPERTS_MAX);
+    *out = (struct layout){
+        .n_ranks = n_ranks, .pp = 1, .dp = n_ranks, .tp = 1, .ep = n_ranks, .etp = 1};
     return 0;
 }
 

@@ -1,7 +1,7 @@
 // limits.h: every limit of the program, with the relations between them.
 //
-// A size from outside is compared with one of these before it is used. A limit is a refusal with a clear
-// message, so each is well above what real models and clients need.
+// A size from outside is compared with one of these before it is used. A limit is a refusal with a
+// clear message, so each is well above what real models and clients need.
 #ifndef MOESAIC_COMMON_BASE_LIMITS_H
 #define MOESAIC_COMMON_BASE_LIMITS_H
 
@@ -40,15 +40,15 @@
 #define EXPERT_ALIGN 4096
 
 // Scheduling.
-#define KV_BLOCK_TOKENS 16       // tokens a KV page; also the attention kernel's key block
+#define KV_BLOCK_TOKENS 16        // tokens a KV page; also the attention kernel's key block
 #define ATTN_PARTITION_TOKENS 512 // keys merged inside one partition before partitions are merged
-#define SEQS_MAX 4096            // sequence slots a rank
-#define BATCHED_TOKENS_MAX 65536 // rows a rank and step
+#define SEQS_MAX 4096             // sequence slots a rank
+#define BATCHED_TOKENS_MAX 65536  // rows a rank and step
 #define PIPELINE_DEPTH_MAX 2
-#define KV_BLOCKS_MAX (1u << 24)  // pages a rank: 268 million tokens
-#define REQUESTS_LIVE_MAX 16384   // waiting or running in one leader
-#define QUEUE_WAIT_S 30           // how long queued requests wait for a lost group to form again
-#define SEGMENTS_MAX 8 // S of a row-parallel product (docs/arithmetic.md)
+#define KV_BLOCKS_MAX (1u << 24) // pages a rank: 268 million tokens
+#define REQUESTS_LIVE_MAX 16384  // waiting or running in one leader
+#define QUEUE_WAIT_S 30          // how long queued requests wait for a lost group to form again
+#define SEGMENTS_MAX 8           // S of a row-parallel product (docs/arithmetic.md)
 
 // Requests.
 #define REQUEST_BYTES_MAX (64u << 20)

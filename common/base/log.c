@@ -1,4 +1,5 @@
-// log.c: formats a line in one buffer and writes it with one call, so that lines of threads and processes do not mix.
+// log.c: formats a line in one buffer and writes it with one call, so that lines of threads and
+// processes do not mix.
 #include "common/base/log.h"
 
 #include <stdarg.h>
@@ -10,7 +11,8 @@
 
 #define LINE_BYTES_MAX 2048
 
-// The log is the one module that may keep file-scope state: it is needed before and after everything else.
+// The log is the one module that may keep file-scope state: it is needed before and after
+// everything else.
 static _Atomic int current_level = LOG_INFO;
 static char process_name[64] = "moesaic";
 
@@ -21,7 +23,9 @@ void log_setup(const char *process, enum log_level level) {
     atomic_store(&current_level, (int)level);
 }
 
-void log_set_level(enum log_level level) { atomic_store(&current_level, (int)level); }
+void log_set_level(enum log_level level) {
+    atomic_store(&current_level, (int)level);
+}
 
 bool log_level_parse(const char *name, enum log_level *out) {
     for (int i = 0; i <= LOG_TRACE; i++) {
@@ -51,8 +55,9 @@ void log_write(enum log_level level, const char *area, const char *format, ...) 
     clock_gettime(CLOCK_REALTIME, &ts);
     gmtime_r(&ts.tv_sec, &tm);
     char line[LINE_BYTES_MAX];
-    int n = snprintf(line, sizeof line, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s %s: ",
-                     tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+    int n = snprintf(line, sizeof line,
+                     "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s %s: ", tm.tm_year + 1900,
+                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
                      ts.tv_nsec / 1000000, level_names[level], process_name, area);
     if (n < 0 || n >= (int)sizeof line - 1) return;
     va_list args;

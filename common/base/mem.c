@@ -25,18 +25,26 @@ static bool must_fail(void) {
     return atomic_fetch_sub(&fail_countdown, 1) == 1;
 }
 
-void mem_fail_after(long n) { atomic_store(&fail_countdown, n); }
+void mem_fail_after(long n) {
+    atomic_store(&fail_countdown, n);
+}
 
-void *mem_alloc(size_t bytes) { return must_fail() ? NULL : malloc(bytes ? bytes : 1); }
+void *mem_alloc(size_t bytes) {
+    return must_fail() ? NULL : malloc(bytes ? bytes : 1);
+}
 
-void *mem_zalloc(size_t bytes) { return must_fail() ? NULL : calloc(1, bytes ? bytes : 1); }
+void *mem_zalloc(size_t bytes) {
+    return must_fail() ? NULL : calloc(1, bytes ? bytes : 1);
+}
 
 void *mem_array(size_t count, size_t bytes) {
     size_t total;
     return size_mul(count, bytes, &total) ? mem_zalloc(total) : NULL;
 }
 
-void *mem_resize(void *p, size_t bytes) { return must_fail() ? NULL : realloc(p, bytes ? bytes : 1); }
+void *mem_resize(void *p, size_t bytes) {
+    return must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+}
 
 char *mem_strndup(const char *s, size_t n) {
     size_t len = strnlen(s, n);
@@ -47,9 +55,13 @@ char *mem_strndup(const char *s, size_t n) {
     return copy;
 }
 
-char *mem_strdup(const char *s) { return mem_strndup(s, strlen(s)); }
+char *mem_strdup(const char *s) {
+    return mem_strndup(s, strlen(s));
+}
 
-void mem_free(void *p) { free(p); }
+void mem_free(void *p) {
+    free(p);
+}
 
 void *mem_pages(size_t bytes, size_t align) {
     check(align != 0 && (align & (align - 1)) == 0);

@@ -1,7 +1,7 @@
 // mem.h: the one door to the heap, with a countdown for fault tests, and the arena.
 //
-// mem_* never return NULL for a size of 0. Every allocation can fail; callers return ERR_FATAL_NOMEM or, for a request's
-// own memory, fail the request. Thread-safe.
+// mem_* never return NULL for a size of 0. Every allocation can fail; callers return
+// ERR_FATAL_NOMEM or, for a request's own memory, fail the request. Thread-safe.
 #ifndef MOESAIC_COMMON_BASE_MEM_H
 #define MOESAIC_COMMON_BASE_MEM_H
 
@@ -15,7 +15,8 @@ char *mem_strdup(const char *s);
 char *mem_strndup(const char *s, size_t n);
 void mem_free(void *p); // NULL is fine
 
-// Aligned to align (a power of two), zeroed, in huge pages where the kernel gives them and the block is large.
+// Aligned to align (a power of two), zeroed, in huge pages where the kernel gives them and the
+// block is large.
 void *mem_pages(size_t bytes, size_t align);
 void mem_pages_free(void *p, size_t bytes);
 
@@ -31,8 +32,9 @@ struct arena {
 };
 
 void arena_init(struct arena *a, size_t bytes_max);
-void *arena_alloc(struct arena *a, size_t bytes); // 16-byte aligned, zeroed; NULL when it may not or cannot grow
-void arena_reset(struct arena *a);                // keeps one chunk
+void *arena_alloc(struct arena *a,
+                  size_t bytes);   // 16-byte aligned, zeroed; NULL when it may not or cannot grow
+void arena_reset(struct arena *a); // keeps one chunk
 void arena_finish(struct arena *a);
 
 #endif

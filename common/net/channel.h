@@ -1,7 +1,9 @@
-// channel.h: the control plane's transport: streams of small messages between the leader and each worker.
+// channel.h: the control plane's transport: streams of small messages between the leader and each
+// worker.
 //
-// Two implementations: gRPC (one bidirectional Cluster.Join stream a worker, proto/control.proto) and memory (tests,
-// simulator). Whatever arrives becomes an event in an inbox that the owner thread drains; each new event wakes its waker.
+// Two implementations: gRPC (one bidirectional Cluster.Join stream a worker, proto/control.proto)
+// and memory (tests, simulator). Whatever arrives becomes an event in an inbox that the owner
+// thread drains; each new event wakes its waker.
 #ifndef MOESAIC_COMMON_NET_CHANNEL_H
 #define MOESAIC_COMMON_NET_CHANNEL_H
 
@@ -25,8 +27,9 @@ enum channel_event_kind {
 
 struct channel_event {
     enum channel_event_kind kind;
-    uint64_t peer;  // unique for the life of the channel; a client's server is always 1, a new stream keeps it
-    uint8_t *data;  // owned by the event
+    uint64_t peer; // unique for the life of the channel; a client's server is always 1, a new
+                   // stream keeps it
+    uint8_t *data; // owned by the event
     size_t bytes;
     char text[ERR_TEXT_MAX];
 };
@@ -37,17 +40,21 @@ struct channel_config {
     const char *address;         // "host:port" to listen on or dial
     const char *token;           // bearer token, or NULL. Refused beyond loopback without one
     struct channel_mem_hub *hub; // memory only
-    // Called on the channel's own thread for each arrived message before it enters the inbox (the worker uses it to interrupt the
-    // fabric when an epoch closes). May be NULL; must not block.
+    // Called on the channel's own thread for each arrived message before it enters the inbox (the
+    // worker uses it to interrupt the fabric when an epoch closes). May be NULL; must not block.
     void (*peek)(void *context, const uint8_t *data, size_t bytes);
     void *peek_context;
 };
 
 // Server side: port 0 picks one; *port is the bound port. A port in use is an error that names it.
-int channel_listen_grpc(struct channel **out, const struct channel_config *config, uint16_t *port, struct err_text *e);
-// Client side: dials for ever with backoff (0.2 s to 5 s), resolves the name anew each time, and after a CHANNEL_CLOSED dials again.
-int channel_dial_grpc(struct channel **out, const struct channel_config *config, struct err_text *e);
-int channel_listen_mem(struct channel **out, const struct channel_config *config, struct err_text *e);
+int channel_listen_grpc(struct channel **out, const struct channel_config *config, uint16_t *port,
+                        struct err_text *e);
+// Client side: dials for ever with backoff (0.2 s to 5 s), resolves the name anew each time, and
+// after a CHANNEL_CLOSED dials again.
+int channel_dial_grpc(struct channel **out, const struct channel_config *config,
+                      struct err_text *e);
+int channel_listen_mem(struct channel **out, const struct channel_config *config,
+                       struct err_text *e);
 int channel_dial_mem(struct channel **out, const struct channel_config *config, struct err_text *e);
 
 void channel_close(struct channel *c);
@@ -56,11 +63,12 @@ void channel_close(struct channel *c);
 int channel_next(struct channel *c, struct channel_event *out);
 void channel_event_finish(struct channel_event *ev);
 
-// Any thread. Copies the message. ERR_PEER_LOST when the peer is gone; a peer that does not read (1,000 messages waiting) is dropped.
+// Any thread. Copies the message. ERR_PEER_LOST when the peer is gone; a peer that does not read
+// (1,000 messages waiting) is dropped.
 int channel_send(struct channel *c, uint64_t peer, const void *data, size_t bytes);
-// Ends one peer's stream after what was sent before. A client sees the reason as its CHANNEL_CLOSED text; a server only sees that the
-// worker closed. refused: it should not retry soon (a client backs off by 5 s). The caller takes no more messages of that peer, but
-// still its CHANNEL_CLOSED.
+// Ends one peer's stream after what was sent before. A client sees the reason as its CHANNEL_CLOSED
+// text; a server only sees that the worker closed. refused: it should not retry soon (a client
+// backs off by 5 s). The caller takes no more messages of that peer, but still its CHANNEL_CLOSED.
 void channel_drop(struct channel *c, uint64_t peer, bool refused, const char *reason);
 
 #endif

@@ -1,6 +1,8 @@
-// channel_impl.h: what the channels share behind channel.h: the inbox, the function table, the strings of a config.
+// channel_impl.h: what the channels share behind channel.h: the inbox, the function table, the
+// strings of a config.
 //
-// Only common/net/channel*.c include this. The inbox is filled by the channel's own threads and drained by the owner.
+// Only common/net/channel*.c include this. The inbox is filled by the channel's own threads and
+// drained by the owner.
 #ifndef MOESAIC_COMMON_NET_CHANNEL_IMPL_H
 #define MOESAIC_COMMON_NET_CHANNEL_IMPL_H
 
@@ -23,7 +25,8 @@ struct channel_item {
 
 struct channel_ops {
     void (*poll)(struct channel *c); // moves what is due into the inbox; may be NULL
-    void (*taken)(struct channel *c, const struct channel_item *item); // the owner takes an event; may be NULL
+    void (*taken)(struct channel *c,
+                  const struct channel_item *item); // the owner takes an event; may be NULL
     int (*send)(struct channel *c, uint64_t peer, const void *data, size_t bytes);
     void (*drop)(struct channel *c, uint64_t peer, bool refused, const char *reason);
     void (*close)(struct channel *c); // ends its threads; frees all but the base's own
@@ -38,12 +41,13 @@ struct channel {
 };
 
 // Copies the config's strings. On failure nothing is left to finish.
-int channel_init(struct channel *c, const struct channel_ops *ops, const struct channel_config *config,
-                 struct err_text *e);
+int channel_init(struct channel *c, const struct channel_ops *ops,
+                 const struct channel_config *config, struct err_text *e);
 void channel_finish(struct channel *c);
 
 // An event with a copy of data; text may be NULL. NULL when memory is out.
-struct channel_item *channel_item_make(enum channel_event_kind kind, uint64_t peer, const char *text);
+struct channel_item *channel_item_make(enum channel_event_kind kind, uint64_t peer,
+                                       const char *text);
 int channel_item_set(struct channel_item *item, const void *data, size_t bytes);
 void channel_item_free(struct channel_item *item);
 

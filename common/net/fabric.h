@@ -1,10 +1,12 @@
-// fabric.h: the data plane: messages between the ranks of one epoch, and the all-to-all built on them.
+// fabric.h: the data plane: messages between the ranks of one epoch, and the all-to-all built on
+// them.
 //
-// Peers of an epoch are numbered 0..n_ranks-1 for workers and n_ranks for the leader (it plans, it is no rank). One owner
-// thread uses a fabric; only fabric_interrupt may be called from others. No operation blocks for ever: it ends
-// with success, ERR_AGAIN (a wake or nothing there), ERR_PEER_TIMEOUT, ERR_PEER_LOST, ERR_PEER_EPOCH or ERR_FATAL_STOPPED.
-// The first lost peer ends the epoch as a whole: every later call returns ERR_PEER_LOST until fabric_end.
-// Every message carries the epoch and its nonce; others are dropped before anything in them is believed.
+// Peers of an epoch are numbered 0..n_ranks-1 for workers and n_ranks for the leader (it plans, it
+// is no rank). One owner thread uses a fabric; only fabric_interrupt may be called from others. No
+// operation blocks for ever: it ends with success, ERR_AGAIN (a wake or nothing there),
+// ERR_PEER_TIMEOUT, ERR_PEER_LOST, ERR_PEER_EPOCH or ERR_FATAL_STOPPED. The first lost peer ends
+// the epoch as a whole: every later call returns ERR_PEER_LOST until fabric_end. Every message
+// carries the epoch and its nonce; others are dropped before anything in them is believed.
 #ifndef MOESAIC_COMMON_NET_FABRIC_H
 #define MOESAIC_COMMON_NET_FABRIC_H
 
@@ -21,7 +23,13 @@ struct fabric;
 enum fabric_kind { FABRIC_SELF, FABRIC_MEM, FABRIC_UCX };
 
 // What a message is for; (kind, step, layer) together are its tag.
-enum fabric_message { FABRIC_PLAN = 1, FABRIC_RESULT, FABRIC_DISPATCH, FABRIC_COMBINE, FABRIC_TEST };
+enum fabric_message {
+    FABRIC_PLAN = 1,
+    FABRIC_RESULT,
+    FABRIC_DISPATCH,
+    FABRIC_COMBINE,
+    FABRIC_TEST
+};
 
 #define FABRIC_ANY_PEER UINT32_MAX
 #define FABRIC_ANY_STEP UINT64_MAX
@@ -30,46 +38,55 @@ enum fabric_message { FABRIC_PLAN = 1, FABRIC_RESULT, FABRIC_DISPATCH, FABRIC_CO
 static inline uint64_t fabric_tag(enum fabric_message kind, uint64_t step, uint32_t layer) {
     return (uint64_t)kind << 56 | (step & ((UINT64_C(1) << 40) - 1)) << 16 | (layer & 0xffffu);
 }
-static inline enum fabric_message fabric_tag_kind(uint64_t tag) { return (enum fabric_message)(tag >> 56); }
+static inline enum fabric_message fabric_tag_kind(uint64_t tag) {
+    return (enum fabric_message)(tag >> 56);
+}
 
 struct fabric_mem_hub; // fabric_mem.h: what fabrics of one test or simulation share
 
 struct fabric_config {
     struct env *env;
-    struct waker *waker;        // the owner thread's
-    const char *interface;      // network device to bind ("lo", "eth0"); NULL = UCX's choice
-    const char *transports;     // "auto" (shared memory on one host, TCP between), "tcp", "shm"; UCX only
+    struct waker *waker;   // the owner thread's
+    const char *interface; // network device to bind ("lo", "eth0"); NULL = UCX's choice
+    const char
+        *transports; // "auto" (shared memory on one host, TCP between), "tcp", "shm"; UCX only
     size_t message_bytes_max;   // of one message
     struct fabric_mem_hub *hub; // FABRIC_MEM only
     int64_t spin_ns;            // busy-wait before sleeping; 0 when threads exceed cores
 };
 
 // Creates the context, which lives as long as the process.
-int fabric_open(struct fabric **out, enum fabric_kind kind, const struct fabric_config *config, struct err_text *e);
+int fabric_open(struct fabric **out, enum fabric_kind kind, const struct fabric_config *config,
+                struct err_text *e);
 void fabric_close(struct fabric *f);
 
-// Starts an epoch: new buffers, a new address (at most FABRIC_ADDRESS_MAX bytes) for peers to reach this process.
+// Starts an epoch: new buffers, a new address (at most FABRIC_ADDRESS_MAX bytes) for peers to reach
+// this process.
 int fabric_begin(struct fabric *f, uint8_t *address, size_t *address_bytes, struct err_text *e);
 
 struct fabric_group {
     uint64_t epoch, nonce;
-    uint32_t self, n_peers;            // n_peers = n_ranks + 1
-    const uint8_t *const *addresses;   // [n_peers], own one included
-    const size_t *address_bytes;       // [n_peers]
+    uint32_t self, n_peers;          // n_peers = n_ranks + 1
+    const uint8_t *const *addresses; // [n_peers], own one included
+    const size_t *address_bytes;     // [n_peers]
 };
 
-// Connects to every peer. Peers may connect at different times: messages that arrive before are kept.
+// Connects to every peer. Peers may connect at different times: messages that arrive before are
+// kept.
 int fabric_connect(struct fabric *f, const struct fabric_group *group, struct err_text *e);
-// Ends the epoch: frees its endpoints, buffers and every unreleased message. Bounded time; fine in any state.
+// Ends the epoch: frees its endpoints, buffers and every unreleased message. Bounded time; fine in
+// any state.
 void fabric_end(struct fabric *f);
-// Any thread: a blocked or later call returns ERR_PEER_EPOCH until fabric_end or the next fabric_begin.
+// Any thread: a blocked or later call returns ERR_PEER_EPOCH until fabric_end or the next
+// fabric_begin.
 void fabric_interrupt(struct fabric *f);
 
-// An epoch moves only inside calls of its owner, so an owner that has nothing to do while connected waits in fabric_recv with
-// wait_wakes, not in waker_wait: an arriving message does not wake its waker.
+// An epoch moves only inside calls of its owner, so an owner that has nothing to do while connected
+// waits in fabric_recv with wait_wakes, not in waker_wait: an arriving message does not wake its
+// waker.
 
-// Posts one message: head and data are joined at the receiver. Both must stay valid and unchanged until fabric_flush.
-// Sending to oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
+// Posts one message: head and data are joined at the receiver. Both must stay valid and unchanged
+// until fabric_flush. Sending to oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
 int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head, size_t head_bytes,
                 const void *data, size_t data_bytes);
 // Waits until every posted message has left (its memory is free again).
@@ -83,9 +100,10 @@ struct fabric_msg {
     void *impl;
 };
 
-// Takes the oldest message that matches: peer (or FABRIC_ANY_PEER), kind, and step and layer unless step is FABRIC_ANY_STEP.
-// deadline 0 polls: ERR_AGAIN when nothing is there. When wait_wakes is set a pending wake of the waker ends
-// the wait with ERR_AGAIN; otherwise wakes are left pending for the caller's main loop.
+// Takes the oldest message that matches: peer (or FABRIC_ANY_PEER), kind, and step and layer unless
+// step is FABRIC_ANY_STEP. deadline 0 polls: ERR_AGAIN when nothing is there. When wait_wakes is
+// set a pending wake of the waker ends the wait with ERR_AGAIN; otherwise wakes are left pending
+// for the caller's main loop.
 struct fabric_want {
     uint32_t peer;
     enum fabric_message kind;
@@ -93,21 +111,24 @@ struct fabric_want {
     uint32_t layer;
     bool wait_wakes;
 };
-int fabric_recv(struct fabric *f, const struct fabric_want *want, int64_t deadline_ns, struct fabric_msg *out);
+int fabric_recv(struct fabric *f, const struct fabric_want *want, int64_t deadline_ns,
+                struct fabric_msg *out);
 void fabric_release(struct fabric *f, struct fabric_msg *msg);
 
-// All-to-all-v over the ranks (not the leader): sends parts[r] to every rank r != self with one message each, receives one message from
-// each into in[r] (in[self] is left empty). The caller releases each in[r].
+// All-to-all-v over the ranks (not the leader): sends parts[r] to every rank r != self with one
+// message each, receives one message from each into in[r] (in[self] is left empty). The caller
+// releases each in[r].
 struct fabric_part {
     const void *head;
     size_t head_bytes;
     const void *data;
     size_t data_bytes;
 };
-int fabric_exchange(struct fabric *f, uint64_t tag, const struct fabric_part *parts, struct fabric_msg *in,
-                    int64_t deadline_ns);
+int fabric_exchange(struct fabric *f, uint64_t tag, const struct fabric_part *parts,
+                    struct fabric_msg *in, int64_t deadline_ns);
 
-// What the transport chose for each peer, one line ("rank 1 sysv/memory"), for the log. At most cap bytes.
+// What the transport chose for each peer, one line ("rank 1 sysv/memory"), for the log. At most cap
+// bytes.
 void fabric_describe(const struct fabric *f, char *buf, size_t cap);
 
 // Counters since fabric_open.

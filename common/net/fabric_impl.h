@@ -1,7 +1,8 @@
-// fabric_impl.h: what the fabrics share behind fabric.h: the wire header, the queue of arrived messages, the function table.
+// fabric_impl.h: what the fabrics share behind fabric.h: the wire header, the queue of arrived
+// messages, the function table.
 //
-// Only common/net/fabric*.c (and the fuzzer of arriving messages) include this. All of it belongs to the owner thread, but
-// for the interrupt flag and the counters.
+// Only common/net/fabric*.c (and the fuzzer of arriving messages) include this. All of it belongs
+// to the owner thread, but for the interrupt flag and the counters.
 #ifndef MOESAIC_COMMON_NET_FABRIC_IMPL_H
 #define MOESAIC_COMMON_NET_FABRIC_IMPL_H
 
@@ -12,7 +13,8 @@
 
 #define FABRIC_MAGIC 0x4d6f6531u
 #define FABRIC_DATA_ALIGN 64
-// Messages that may wait to be taken. A correct group has at most a few a peer; beyond this a peer misbehaves.
+// Messages that may wait to be taken. A correct group has at most a few a peer; beyond this a peer
+// misbehaves.
 #define FABRIC_KEPT_MAX 65536
 #define FABRIC_KEPT_CHUNK 1024
 // Before the group is known nothing can be judged, so less is kept.
@@ -46,14 +48,16 @@ struct fabric_chunk; // a block of fabric_kept
 struct fabric_ops {
     int (*begin)(struct fabric *f, uint8_t *address, size_t *address_bytes, struct err_text *e);
     int (*connect)(struct fabric *f, const struct fabric_group *group, struct err_text *e);
-    void (*end)(struct fabric *f); // also after a failed begin or connect; every kept message was released before
+    void (*end)(struct fabric *f); // also after a failed begin or connect; every kept message was
+                                   // released before
     void (*close)(struct fabric *f);
     void (*interrupt)(struct fabric *f); // any thread: ends a wait
-    int (*send)(struct fabric *f, uint32_t peer, const struct fabric_header *header, const struct fabric_part *part);
+    int (*send)(struct fabric *f, uint32_t peer, const struct fabric_header *header,
+                const struct fabric_part *part);
     bool (*sent)(struct fabric *f); // no posted message still needs its memory
     void (*progress)(struct fabric *f);
-    // Sleeps until something may have arrived, the deadline or (with wakes) a wake of the owner's waker; true: that was
-    // consumed.
+    // Sleeps until something may have arrived, the deadline or (with wakes) a wake of the owner's
+    // waker; true: that was consumed.
     bool (*wait)(struct fabric *f, int64_t deadline_ns, bool wakes);
     void (*release)(struct fabric *f, void *handle);
     void (*describe)(const struct fabric *f, char *buf, size_t cap);
@@ -77,15 +81,16 @@ struct fabric {
     size_t n_kept;               // made so far: spare, kept and given
     size_t early_messages;
     uint64_t early_bytes;
-    atomic_uint_fast64_t messages_sent, bytes_sent, messages_received, bytes_received, messages_dropped;
+    atomic_uint_fast64_t messages_sent, bytes_sent, messages_received, bytes_received,
+        messages_dropped;
 };
 
 int fabric_open_self(struct fabric **out, const struct fabric_config *config, struct err_text *e);
 int fabric_open_mem(struct fabric **out, const struct fabric_config *config, struct err_text *e);
 int fabric_open_ucx(struct fabric **out, const struct fabric_config *config, struct err_text *e);
 
-// Called by implementations. The header has any alignment. True: the message is kept and handle is released later. False: it was
-// dropped, the data still belongs to the caller.
+// Called by implementations. The header has any alignment. True: the message is kept and handle is
+// released later. False: it was dropped, the data still belongs to the caller.
 struct fabric_arrival {
     const void *header;
     size_t header_bytes;

@@ -1,5 +1,5 @@
-// fabric_ucx.h: what the two halves of the UCX fabric share: fabric_ucx_setup.c (context, settings, names) and fabric_ucx.c (epochs,
-// messages, waits). Only they include this.
+// fabric_ucx.h: what the two halves of the UCX fabric share: fabric_ucx_setup.c (context, settings,
+// names) and fabric_ucx.c (epochs, messages, waits). Only they include this.
 #ifndef MOESAIC_COMMON_NET_FABRIC_UCX_H
 #define MOESAIC_COMMON_NET_FABRIC_UCX_H
 
@@ -50,7 +50,8 @@ struct fabric_ucx {
 };
 
 // Makes the context with the settings that survive lost peers; tcp_only leaves shared memory out.
-int ucx_context_create(const struct fabric_config *config, bool tcp_only, ucp_context_h *out, struct err_text *e);
+int ucx_context_create(const struct fabric_config *config, bool tcp_only, ucp_context_h *out,
+                       struct err_text *e);
 // Whether a context without shared memory would differ from one with it.
 bool ucx_may_fall_back(const struct fabric_config *config);
 // Loading UCX took over SIGHUP, SIGSEGV and others; gives back those that are still UCX's.

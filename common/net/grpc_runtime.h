@@ -1,4 +1,5 @@
-// grpc_runtime.h: what every user of gRPC core in this process shares: start and stop, threads without signals, the log, settings.
+// grpc_runtime.h: what every user of gRPC core in this process shares: start and stop, threads
+// without signals, the log, settings.
 #ifndef MOESAIC_COMMON_NET_GRPC_RUNTIME_H
 #define MOESAIC_COMMON_NET_GRPC_RUNTIME_H
 
@@ -8,7 +9,8 @@
 
 #include "common/base/err.h"
 
-// Pairs may nest. gRPC's threads are made with every signal blocked, so signals stay with the process's own threads.
+// Pairs may nest. gRPC's threads are made with every signal blocked, so signals stay with the
+// process's own threads.
 void grpc_runtime_start(void);
 void grpc_runtime_stop(void);
 
@@ -26,7 +28,8 @@ struct grpc_runtime_args {
     grpc_channel_args list;
 };
 
-// Keepalive of 1 s + 1 s on both sides and message limits; a silent host is noticed within 3 s. message_bytes_max: of one received.
+// Keepalive of 1 s + 1 s on both sides and message limits; a silent host is noticed within 3 s.
+// message_bytes_max: of one received.
 void grpc_runtime_server_args(struct grpc_runtime_args *out, int message_bytes_max);
 void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_max);
 // Another keepalive time and timeout than a second each.

@@ -1,8 +1,10 @@
-// grpc_server.h: the process's gRPC server: one port, one completion-queue thread, and methods that modules register.
+// grpc_server.h: the process's gRPC server: one port, one completion-queue thread, and methods that
+// modules register.
 //
-// A method is named by its path and served as a stream of raw messages, which covers every kind of call (a unary one is a
-// stream of one message each way). Callbacks run on the server's thread and must not block; everything else may be called
-// from any thread. Registered today: Cluster.Join (channel_grpc_server.c), Generate (leader/rpc.c).
+// A method is named by its path and served as a stream of raw messages, which covers every kind of
+// call (a unary one is a stream of one message each way). Callbacks run on the server's thread and
+// must not block; everything else may be called from any thread. Registered today: Cluster.Join
+// (channel_grpc_server.c), Generate (leader/rpc.c).
 #ifndef MOESAIC_COMMON_NET_GRPC_SERVER_H
 #define MOESAIC_COMMON_NET_GRPC_SERVER_H
 
@@ -25,12 +27,15 @@ struct grpc_method {
     int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
     int64_t end_ns;     // what an ending call gets to read what was sent; 0: a second
     void *context;
-    // In this order: opened, message*, half_closed?, closed; sent may come between. *state is the method's own, one a call.
+    // In this order: opened, message*, half_closed?, closed; sent may come between. *state is the
+    // method's own, one a call.
     void (*opened)(void *context, struct grpc_server_call *call, void **state);
     void (*message)(void *context, void *state, const uint8_t *data, size_t bytes);
-    void (*half_closed)(void *context, void *state);              // the client has sent its last message
-    void (*sent)(void *context, void *state); // may be NULL: gRPC has taken one more message of those sent
-    void (*closed)(void *context, void *state, bool connection_lost); // the last callback; the call may be unreferenced now
+    void (*half_closed)(void *context, void *state); // the client has sent its last message
+    void (*sent)(void *context,
+                 void *state); // may be NULL: gRPC has taken one more message of those sent
+    void (*closed)(void *context, void *state,
+                   bool connection_lost); // the last callback; the call may be unreferenced now
 };
 
 struct grpc_server_config {
@@ -41,15 +46,18 @@ struct grpc_server_config {
     int keepalive_ms;      // a client that is silent for twice this is lost; 0: a second
 };
 
-int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config, struct err_text *e);
+int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,
+                            struct err_text *e);
 // Before start. The method is copied. At most 32.
 void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_method *method);
 // *port: the bound one (0 for a unix socket). A port in use is an error that names it.
 int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct err_text *e);
-// Ends every call with UNAVAILABLE, waits at most about a second, closes. Every call gets its closed callback. NULL is fine.
+// Ends every call with UNAVAILABLE, waits at most about a second, closes. Every call gets its
+// closed callback. NULL is fine.
 void grpc_server_host_destroy(struct grpc_server_host *h);
 
-// Any thread that holds a reference; opened may take one, closed must have given it back or do it later.
+// Any thread that holds a reference; opened may take one, closed must have given it back or do it
+// later.
 void grpc_server_call_ref(struct grpc_server_call *call);
 void grpc_server_call_unref(struct grpc_server_call *call);
 // Copies; ERR_PEER_LOST when the call is over. 1,000 messages waiting cancel the call.

@@ -1,7 +1,8 @@
 // grpc_stream.h: one gRPC call as a stream of messages, the same at the client and at the server.
 //
-// Owns the call, the messages that wait to be sent, and the message being received. One completion-queue thread handles its
-// events; any thread that holds a reference may send, end or cancel. Used by grpc_server.c and channel_grpc_client.c.
+// Owns the call, the messages that wait to be sent, and the message being received. One
+// completion-queue thread handles its events; any thread that holds a reference may send, end or
+// cancel. Used by grpc_server.c and channel_grpc_client.c.
 #ifndef MOESAIC_COMMON_NET_GRPC_STREAM_H
 #define MOESAIC_COMMON_NET_GRPC_STREAM_H
 
@@ -47,16 +48,20 @@ struct grpc_stream {
     char text[ERR_TEXT_MAX];
 };
 
-// Takes over the call. One reference for the caller. NULL: no memory, the call was cancelled and released.
+// Takes over the call. One reference for the caller. NULL: no memory, the call was cancelled and
+// released.
 struct grpc_stream *grpc_stream_create(grpc_call *call, bool is_server, void *owner);
 void grpc_stream_ref(struct grpc_stream *s);
 void grpc_stream_unref(struct grpc_stream *s); // NULL is fine
 
 // Any thread.
-// Copies the message into the queue. ERR_PEER_LOST when the call is over; a peer that lets GRPC_STREAM_WAITING_MAX pile up is cancelled.
+// Copies the message into the queue. ERR_PEER_LOST when the call is over; a peer that lets
+// GRPC_STREAM_WAITING_MAX pile up is cancelled.
 int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes);
-// After what waits: the server sends code and text, the client closes its side. now_ns is remembered for grpc_stream_late.
-void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text, int64_t now_ns);
+// After what waits: the server sends code and text, the client closes its side. now_ns is
+// remembered for grpc_stream_late.
+void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text,
+                     int64_t now_ns);
 void grpc_stream_cancel(struct grpc_stream *s, grpc_status_code code, const char *text);
 // Whether the end was asked for more than span_ns ago and has not come: the peer does not read.
 bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns);
@@ -68,7 +73,8 @@ void grpc_stream_set_writable(struct grpc_stream *s);
 void grpc_stream_receive(struct grpc_stream *s);
 // Accounts for an event. Must be called once for each.
 void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);
-// The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the call is over.
+// The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the
+// call is over.
 int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes);
 // True once the call is closed and every event has come; the call was released then.
 bool grpc_stream_finished(struct grpc_stream *s);

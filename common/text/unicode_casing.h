@@ -1,6 +1,8 @@
-// unicode_casing.h: characters whose upper or title case is more than one character (Unicode's SpecialCasing).
+// unicode_casing.h: characters whose upper or title case is more than one character (Unicode's
+// SpecialCasing).
 //
-// Made by tests/data/text/make_unicode_casing.py; sorted by code. Title case NULL: it is one character, utf8proc's.
+// Made by tests/data/text/make_unicode_casing.py; sorted by code. Title case NULL: it is one
+// character, utf8proc's.
 #ifndef MOESAIC_COMMON_TEXT_UNICODE_CASING_H
 #define MOESAIC_COMMON_TEXT_UNICODE_CASING_H
 

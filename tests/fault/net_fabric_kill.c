@@ -1,5 +1,5 @@
-// net_fabric_kill.c: a member killed with SIGKILL under UCX: the others learn of it within 5 s, tear down within a
-// second and form a new epoch.
+// net_fabric_kill.c: a member killed with SIGKILL under UCX: the others learn of it within 5 s,
+// tear down within a second and form a new epoch.
 //
 // The program starts itself again for each member; parent and member talk over pipes: the member
 // sends its address, the parent answers with the group.

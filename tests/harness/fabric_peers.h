@@ -1,4 +1,5 @@
-// fabric_peers.h: several fabrics of one kind in one test process, each with its own env, waker and, when asked, thread.
+// fabric_peers.h: several fabrics of one kind in one test process, each with its own env, waker
+// and, when asked, thread.
 #ifndef MOESAIC_TESTS_HARNESS_FABRIC_PEERS_H
 #define MOESAIC_TESTS_HARNESS_FABRIC_PEERS_H
 
@@ -34,7 +35,8 @@ struct fabric_peers {
 };
 
 // Opens n fabrics. transports is for UCX.
-void peers_open(struct fabric_peers *all, enum fabric_kind kind, uint32_t n, const char *transports);
+void peers_open(struct fabric_peers *all, enum fabric_kind kind, uint32_t n,
+                const char *transports);
 void peers_close(struct fabric_peers *all);
 void peers_begin(struct fabric_peers *all);
 int peer_connect(struct fabric_peer *p); // with all->epoch and all->nonce

@@ -1,5 +1,5 @@
-// test_world.c: the simulator itself: equal seeds give equal runs, time is virtual, kills are seen, deadlocks are
-// found.
+// test_world.c: the simulator itself: equal seeds give equal runs, time is virtual, kills are seen,
+// deadlocks are found.
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-// net_fabric.c: the fabrics keep one contract: every case runs over memory and over UCX's transports.
+// net_fabric.c: the fabrics keep one contract: every case runs over memory and over UCX's
+// transports.
 #include <check.h>
 #include <dirent.h>
 #include <stdio.h>
