@@ -32,7 +32,7 @@ static void init_choice(struct generation *g, uint32_t index, uint64_t first_id)
     c->prompt_index = index / g->request.n;
     c->request_id = first_id + index;
     c->times.arrived_ns = g->client.ops->arrived_ns(g->client.self);
-    detok_init(&c->detok);
+    detok_init(&c->detok, g->serving->tokenizer, g->request.skip_special_tokens);
     stop_init(&c->stop, &g->request.stop);
     answer_logprobs_init(&c->logprobs, g->request.chat);
 }

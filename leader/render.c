@@ -64,8 +64,9 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
 static int encode_text(const struct serving *s, const struct openai_request *r,
                        const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
     struct err_text text = {"memory is out"};
-    int rc =
-        tokenizer_encode(s->tokenizer, p->text, p->text_bytes, true, s->max_model_len, out, &text);
+    int rc = tokenizer_encode(s->tokenizer,
+                              &(struct encode_text){p->text, p->text_bytes, true, s->max_model_len},
+                              out, &text);
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
 

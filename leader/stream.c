@@ -87,8 +87,7 @@ static void finish_text(struct stream *s, struct choice *c, enum finish finish) 
 
 static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {
     const struct openai_request *r = &c->generation->request;
-    size_t bytes = detok_push(&c->detok, s->serving->tokenizer, e->ev.token, r->skip_special_tokens,
-                              s->piece, s->piece_bytes);
+    size_t bytes = detok_push(&c->detok, e->ev.token, s->piece, s->piece_bytes);
     note_id(c, e->ev.token);
     c->digest = e->ev.digest;
     if (r->sampling.want_logprob)

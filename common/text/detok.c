@@ -8,8 +8,8 @@
 #include "common/text/tokenizer_parts.h"
 #include "common/text/utf8.h"
 
-void detok_init(struct detok *d) {
-    *d = (struct detok){.n_pending = 0};
+void detok_init(struct detok *d, const struct tokenizer *t, bool skip_special) {
+    *d = (struct detok){.tokenizer = t, .skip_special = skip_special};
 }
 
 // A byte may at worst become a replacement of three, and one more may stand for what was pending.
@@ -59,12 +59,12 @@ static size_t decode_pending(struct detok *d, const char *token, size_t n, size_
     return bytes;
 }
 
-size_t detok_push(struct detok *d, const struct tokenizer *t, uint32_t id, bool skip_special,
-                  char *buf, size_t cap) {
+size_t detok_push(struct detok *d, uint32_t id, char *buf, size_t cap) {
+    const struct tokenizer *t = d->tokenizer;
     check(cap >= detok_bytes_max(t));
     size_t n, used = 0, written = 0;
     const char *bytes = tokenizer_bytes(t, id, &n);
-    if (bytes == NULL || (skip_special && tokenizer_is_special(t, id))) return 0;
+    if (bytes == NULL || (d->skip_special && tokenizer_is_special(t, id))) return 0;
     if (d->n_pending > 0) written = decode_pending(d, bytes, n, &used, buf);
     if (used < n) written += decode(d, bytes + used, n - used, buf + written);
     return written;

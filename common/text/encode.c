@@ -274,12 +274,10 @@ int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *
     return rc;
 }
 
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
-                     size_t ids_max, struct id_list *out, struct err_text *e) {
-    struct chat_span span = {.end = bytes, .trusted = parse_special};
-    struct chat_output whole = {.bytes = bytes, .spans = &span, .n_spans = 1};
-    char *unowned;
-    memcpy(&unowned, &text, sizeof unowned); // encode_spans only reads it
-    whole.text = unowned;
-    return tokenizer_encode_spans(t, &whole, ids_max, out, e);
+int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, struct id_list *out,
+                     struct err_text *e) {
+    struct chat_span span = {.end = text->bytes, .trusted = text->parse_special};
+    struct chat_output whole = {.bytes = text->bytes, .spans = &span, .n_spans = 1};
+    memcpy(&whole.text, &text->text, sizeof whole.text); // encode_spans only reads it
+    return tokenizer_encode_spans(t, &whole, text->ids_max, out, e);
 }

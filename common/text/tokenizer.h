@@ -32,13 +32,21 @@ struct id_list {
 };
 void id_list_finish(struct id_list *l);
 
-// Appends the ids of text, without tokens that a post-processor would add. Invalid UTF-8 becomes
-// U+FFFD first. With parse_special, added tokens in the text become their ids; without, their
-// letters are ordinary text (a user cannot forge a role), except that added tokens of nothing but
-// white space always count. Time is O(n log n). ERR_REQ_TOO_LARGE when out would hold more than
-// ids_max ids; on any error out is as it was before.
-int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, bool parse_special,
-                     size_t ids_max, struct id_list *out, struct err_text *e);
+// A text to encode. With parse_special, added tokens in it become their ids; without, their letters
+// are ordinary text (a user cannot forge a role), except that added tokens of nothing but white
+// space always count.
+struct encode_text {
+    const char *text;
+    size_t bytes;
+    bool parse_special;
+    size_t ids_max; // that the list may hold in the end
+};
+
+// Appends the ids of a text, without tokens that a post-processor would add. Invalid UTF-8 becomes
+// U+FFFD first. Time is O(n log n). ERR_REQ_TOO_LARGE when out would hold more than ids_max ids; on
+// any error out is as it was before.
+int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, struct id_list *out,
+                     struct err_text *e);
 
 // The same for a rendered prompt (chat.h): added tokens count where they lie in trusted spans. All
 // spans are one text, so without added tokens in users' text the ids are those of the whole text
@@ -50,15 +58,15 @@ int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *
 // Streaming detokeniser: bytes that form whole UTF-8 characters come out; a cut character waits for
 // its next token.
 struct detok {
+    const struct tokenizer *tokenizer; // not owned
+    bool skip_special;                 // special tokens give nothing
     unsigned char pending[4];
     uint32_t n_pending;
 };
-void detok_init(struct detok *d);
-// Appends the text of one more id to buf (cap bytes): returns bytes written. Special tokens give
-// nothing when skip_special. Bytes that can never become valid UTF-8 come out as U+FFFD. buf needs
-// detok_bytes_max(t).
-size_t detok_push(struct detok *d, const struct tokenizer *t, uint32_t id, bool skip_special,
-                  char *buf, size_t cap);
+void detok_init(struct detok *d, const struct tokenizer *t, bool skip_special);
+// Appends the text of one more id to buf (cap bytes): returns bytes written. Bytes that can never
+// become valid UTF-8 come out as U+FFFD. buf needs detok_bytes_max(t).
+size_t detok_push(struct detok *d, uint32_t id, char *buf, size_t cap);
 size_t detok_finish(struct detok *d, char *buf, size_t cap); // what is still pending, as U+FFFD
 size_t detok_bytes_max(const struct tokenizer *t);
 

@@ -69,9 +69,9 @@ static size_t repaired(const char *text, size_t n, char *out) {
 static size_t decode(const struct tokenizer *t, const struct id_list *ids, char *out) {
     struct detok d;
     size_t n = 0, cap = detok_bytes_max(t);
-    detok_init(&d);
+    detok_init(&d, t, false);
     for (size_t i = 0; i < ids->n; i++)
-        n += detok_push(&d, t, ids->ids[i], false, out + n, cap);
+        n += detok_push(&d, ids->ids[i], out + n, cap);
     return n + detok_finish(&d, out + n, cap);
 }
 

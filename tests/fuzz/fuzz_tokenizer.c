@@ -17,12 +17,15 @@ static void use(const struct tokenizer *t) {
     struct err_text e;
     char *out = mem_alloc(detok_bytes_max(t));
     struct detok d;
-    detok_init(&d);
+    detok_init(&d, t, false);
     for (int special = 0; special < 2; special++) {
-        if (tokenizer_encode(t, text, sizeof text - 1, special != 0, 1000, &ids, &e) != 0) continue;
+        d.skip_special = special != 0;
+        if (tokenizer_encode(t, &(struct encode_text){text, sizeof text - 1, special != 0, 1000},
+                             &ids, &e) != 0)
+            continue;
         for (size_t i = 0; i < ids.n && out != NULL; i++) {
             check(ids.ids[i] < tokenizer_vocab(t));
-            detok_push(&d, t, ids.ids[i], special != 0, out, detok_bytes_max(t));
+            detok_push(&d, ids.ids[i], out, detok_bytes_max(t));
         }
     }
     if (out != NULL) detok_finish(&d, out, detok_bytes_max(t));

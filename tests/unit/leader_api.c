@@ -38,8 +38,10 @@ static void house_start(struct house *h, struct toy_script script, uint32_t queu
     ck_assert_msg(spec_load(&h->spec, MODEL, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&h->tokenizer, MODEL, &e) == 0, "%s", e.text);
     ck_assert_msg(chat_template_load(&h->chat_template, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(
-        tokenizer_encode(h->tokenizer, SCRIPT, strlen(SCRIPT), false, 1000, &h->script, &e), 0);
+    ck_assert_int_eq(tokenizer_encode(h->tokenizer,
+                                      &(struct encode_text){SCRIPT, strlen(SCRIPT), false, 1000},
+                                      &h->script, &e),
+                     0);
     script.ids = h->script.ids;
     script.n_ids = (uint32_t)h->script.n;
     script.stop_id = h->spec.stop_ids[0];
