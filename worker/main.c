@@ -27,7 +27,7 @@
 #define CONTROL_PORT "8500"
 #define TOKEN_BYTES_MAX 4096
 // A rank's largest message carries all its rows of a step to one peer. Buffers grow with what is
-// sent, so the limit only stops nonsense.
+// sent, so the limit only stops nonsense; room.c refuses a model and batch that would need more.
 #define FABRIC_MESSAGE_BYTES_MAX ((size_t)1 << 30)
 #define SPIN_NS                                                                                    \
     (50 * INT64_C(1000)) // measured: hides the wake-up inside a step, and is short enough not to

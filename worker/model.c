@@ -241,6 +241,27 @@ size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max)
     return dispatch > combine ? dispatch : combine;
 }
 
+// A peer may send all its rows; answers come for this rank's own rows only.
+static uint64_t message_bytes(const struct model_config *c) {
+    const struct model_spec *spec = c->weights->spec;
+    uint32_t n_ranks = c->layout->n_ranks;
+    if (n_ranks == 1 || !has_moe(spec)) return 0;
+    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, c->rows_max) +
+           combine_bytes_max(spec, c->rows_max);
+}
+
+uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {
+    struct scratch s = {0};
+    struct forward f = {.config = *config,
+                        .spec = config->weights->spec,
+                        .n_threads = n_threads,
+                        .n_ranks = config->layout->n_ranks,
+                        .rank = config->rank};
+    f.config.kv_blocks = 0;
+    lay(&f, &s); // without memory behind it this only counts
+    return s.overflow ? UINT64_MAX : s.used + message_bytes(config);
+}
+
 uint64_t model_digest_row(const float *logits, uint32_t n) {
     return XXH3_64bits(logits, n * sizeof *logits);
 }

@@ -86,6 +86,11 @@ uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype,
 // allow.
 size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 
+// What a step needs beside weights and pages: model_create's memory, and the messages that the
+// fabric holds for it. UINT64_MAX when that does not fit the address space. config->kv_blocks and
+// pool are not looked at.
+uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads);
+
 // The digest of one row of logits that a result carries.
 uint64_t model_digest_row(const float *logits, uint32_t n);
 

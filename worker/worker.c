@@ -20,6 +20,7 @@
 #include "worker/loader.h"
 #include "worker/pool.h"
 #include "worker/pulse.h"
+#include "worker/room.h"
 
 #define DOWN(kind_name) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind_name
 #define PROGRESS_NS (200 * NS_PER_MS)
@@ -245,16 +246,23 @@ static void say_hello(struct worker *w) {
 }
 
 // Pages that this rank could hold if it were alone on its machine, as proto/control.proto wants it.
-static uint32_t count_kv_blocks(const struct worker *w) {
+static int count_kv_blocks(const struct worker *w, uint32_t *kv_blocks, struct err_text *e) {
     const struct terms *t = &w->terms;
-    uint64_t bytes = t->kv_bytes;
-    if (bytes == 0) {
-        uint64_t held = w->loader.weights->bytes;
-        uint64_t left = held < w->memory_bytes ? w->memory_bytes - held : 0;
-        bytes = w->memory_bytes / 100 * t->kv_percent;
-        if (bytes > left) bytes = left;
-    }
-    return model_kv_blocks_fit(w->loader.weights->spec, t->kv_dtype, bytes);
+    struct model_config model = {.weights = w->loader.weights,
+                                 .layout = &w->loader.layout,
+                                 .ops = w->ops,
+                                 .rank = t->rank,
+                                 .n_slots = t->n_slots,
+                                 .rows_max = t->rows_max,
+                                 .max_model_len = t->max_model_len,
+                                 .kv_dtype = t->kv_dtype};
+    struct room room = {.model = &model,
+                        .n_threads = w->loader.share.n_threads,
+                        .memory_bytes = w->memory_bytes,
+                        .kv_bytes = t->kv_bytes,
+                        .kv_percent = t->kv_percent,
+                        .message_bytes_max = fabric_message_bytes_max(w->config.fabric)};
+    return room_kv_blocks(&room, kv_blocks, e);
 }
 
 static int say_loaded(struct worker *w, struct err_text *e) {
@@ -263,12 +271,8 @@ static int say_loaded(struct worker *w, struct err_text *e) {
     if (w->terms.max_model_len > weights->spec->max_position)
         return err_set(e, ERR_PEER_PROTOCOL, "welcome.max_model_len %u is above the model's %u",
                        w->terms.max_model_len, weights->spec->max_position);
-    loaded.kv_blocks = count_kv_blocks(w);
-    if (loaded.kv_blocks == 0)
-        return err_set(e, ERR_FATAL_CONFIG,
-                       "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64
-                       " bytes, KV %" PRIu64 " bytes or %u per cent",
-                       w->memory_bytes, weights->bytes, w->terms.kv_bytes, w->terms.kv_percent);
+    int rc = count_kv_blocks(w, &loaded.kv_blocks, e);
+    if (rc != 0) return rc;
     w->kv_blocks_told = loaded.kv_blocks;
     loaded.model_digest = w->loader.request.model_digest;
     loaded.shared_digest = weights->shared_digest;

@@ -175,6 +175,10 @@ int fabric_open(struct fabric **out, enum fabric_kind kind, const struct fabric_
     return 0;
 }
 
+size_t fabric_message_bytes_max(const struct fabric *f) {
+    return f->config.message_bytes_max;
+}
+
 void fabric_close(struct fabric *f) {
     if (f == NULL) return;
     fabric_end(f);

@@ -127,6 +127,8 @@ struct fabric_part {
 int fabric_exchange(struct fabric *f, uint64_t tag, const struct fabric_part *parts,
                     struct fabric_msg *in, int64_t deadline_ns);
 
+size_t fabric_message_bytes_max(const struct fabric *f);
+
 // What the transport chose for each peer, one line ("rank 1 sysv/memory"), for the log. At most cap
 // bytes.
 void fabric_describe(const struct fabric *f, char *buf, size_t cap);

@@ -1,0 +1,122 @@
+// worker_room.c: a rank promises only pages that fit beside its weights and its step, and refuses
+// what cannot run, with the numbers.
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/harness/tiny.h"
+#include "worker/room.h"
+
+#define MIB (UINT64_C(1) << 20)
+
+static struct model_spec spec;
+static struct weights weights;
+static struct layout layout;
+static struct model_config model;
+static struct room room;
+
+static void set_up(uint32_t n_ranks) {
+    struct err_text e;
+    tiny_spec(&spec);
+    ck_assert_int_eq(layout_make(&layout, n_ranks, spec.router.n_experts, &e), 0);
+    weights = (struct weights){
+        .spec = &spec, .n_local_experts = layout_expert_count(&layout, 6, 0), .bytes = 3 * MIB};
+    model = (struct model_config){.weights = &weights,
+                                  .layout = &layout,
+                                  .n_slots = 4,
+                                  .rows_max = 64,
+                                  .max_model_len = 64,
+                                  .kv_dtype = DTYPE_F32};
+    room = (struct room){.model = &model,
+                         .n_threads = 2,
+                         .memory_bytes = 100 * MIB,
+                         .kv_percent = 100,
+                         .message_bytes_max = 16 * MIB};
+}
+
+static uint32_t blocks(void) {
+    struct err_text e = {0};
+    uint32_t n = 0;
+    ck_assert_msg(room_kv_blocks(&room, &n, &e) == 0, "%s", e.text);
+    return n;
+}
+
+static void expect_refused(const char *words) {
+    struct err_text e = {0};
+    uint32_t n = 77;
+    ck_assert_int_eq(room_kv_blocks(&room, &n, &e), ERR_FATAL_CONFIG);
+    ck_assert_uint_eq(n, 77);
+    ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\" is not in \"%s\"", words, e.text);
+}
+
+START_TEST(pages_weights_and_step_fit_into_the_memory_together) {
+    set_up(1 + (uint32_t)_i);
+    uint64_t step = model_step_bytes(&model, room.n_threads);
+    ck_assert_uint_gt(step, (uint64_t)model.rows_max * spec.hidden * sizeof(float));
+    uint32_t all = blocks();
+    ck_assert_uint_eq(
+        all, model_kv_blocks_fit(&spec, DTYPE_F32, room.memory_bytes - weights.bytes - step));
+    room.kv_percent = 10;
+    ck_assert_uint_eq(blocks(),
+                      model_kv_blocks_fit(&spec, DTYPE_F32, room.memory_bytes / 100 * 10));
+    room.kv_bytes = 5 * MIB;
+    ck_assert_uint_eq(blocks(), model_kv_blocks_fit(&spec, DTYPE_F32, 5 * MIB));
+    room.kv_bytes = 500 * MIB; // more than there is
+    ck_assert_uint_eq(blocks(), all);
+}
+END_TEST
+
+START_TEST(step_memory_grows_with_what_a_step_may_hold) {
+    set_up(1);
+    uint64_t alone = model_step_bytes(&model, 2);
+    ck_assert_uint_gt(model_step_bytes(&model, 3), alone);
+    model.rows_max = 128;
+    ck_assert_uint_gt(model_step_bytes(&model, 2), alone);
+    set_up(1);
+    model.n_slots = 5;
+    ck_assert_uint_gt(model_step_bytes(&model, 2), alone);
+    set_up(1);
+    model.kv_blocks = 1000; // pages are counted elsewhere
+    ck_assert_uint_eq(model_step_bytes(&model, 2), alone);
+    set_up(2); // messages
+    ck_assert_uint_gt(model_step_bytes(&model, 2), alone + model_message_bytes_max(&spec, 64));
+}
+END_TEST
+
+START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
+    set_up(1);
+    room.memory_bytes = weights.bytes + model_step_bytes(&model, 2);
+    expect_refused("max-num-batched-tokens 64");
+    room.memory_bytes = weights.bytes - 1;
+    expect_refused("not one KV page fits");
+    room.kv_bytes = 1 * MIB;
+    expect_refused("not one KV page fits");
+}
+END_TEST
+
+START_TEST(messages_that_no_worker_would_take_are_refused_before_the_first_step) {
+    set_up(2);
+    room.message_bytes_max = model_message_bytes_max(&spec, 64);
+    ck_assert_uint_gt(blocks(), 0);
+    room.message_bytes_max--;
+    expect_refused("max-num-batched-tokens 64 of this model needs messages of");
+    set_up(1);
+    room.message_bytes_max = 1; // alone, it sends none
+    ck_assert_uint_gt(blocks(), 0);
+}
+END_TEST
+
+int main(void) {
+    TCase *t = tcase_create("room");
+    tcase_add_loop_test(t, pages_weights_and_step_fit_into_the_memory_together, 0, 2);
+    tcase_add_test(t, step_memory_grows_with_what_a_step_may_hold);
+    tcase_add_test(t, nothing_left_is_refused_with_the_flags_to_lower);
+    tcase_add_test(t, messages_that_no_worker_would_take_are_refused_before_the_first_step);
+    Suite *s = suite_create("worker_room");
+    suite_add_tcase(s, t);
+    SRunner *r = srunner_create(s);
+    srunner_run_all(r, CK_ENV);
+    int failed = srunner_ntests_failed(r);
+    srunner_free(r);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}

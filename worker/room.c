@@ -1,0 +1,41 @@
+// room.c: see room.h. Before the first Loaded in the walk of a join: a rank must not promise pages
+// whose memory the next allocation then lacks.
+#include "worker/room.h"
+
+#include <inttypes.h>
+
+#include "common/base/log.h"
+
+static int check_messages(const struct room *r, struct err_text *e) {
+    const struct model_config *c = r->model;
+    size_t bytes = model_message_bytes_max(c->weights->spec, c->rows_max);
+    if (c->layout->n_ranks == 1 || bytes <= r->message_bytes_max) return 0;
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "max-num-batched-tokens %u of this model needs messages of %zu bytes between "
+                   "workers, more than %zu: lower it",
+                   c->rows_max, bytes, r->message_bytes_max);
+}
+
+int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e) {
+    const struct model_config *c = r->model;
+    int rc = check_messages(r, e);
+    if (rc != 0) return rc;
+    uint64_t weights = c->weights->bytes, step = model_step_bytes(c, r->n_threads);
+    uint64_t left = r->memory_bytes > weights ? r->memory_bytes - weights : 0;
+    left = left > step ? left - step : 0;
+    uint64_t bytes = r->kv_bytes != 0 ? r->kv_bytes : r->memory_bytes / 100 * r->kv_percent;
+    if (bytes > left && r->kv_bytes != 0)
+        log_warn("worker", "kv cache of %" PRIu64 " bytes cut to the %" PRIu64 " that are left",
+                 bytes, left);
+    if (bytes > left) bytes = left;
+    uint32_t n = model_kv_blocks_fit(c->weights->spec, c->kv_dtype, bytes);
+    if (n == 0)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64
+                       ", step %" PRIu64 " (lower max-num-batched-tokens %u or max-num-seqs %u), "
+                       "KV %" PRIu64 " bytes or %u per cent",
+                       r->memory_bytes, weights, step, c->rows_max, c->n_slots, r->kv_bytes,
+                       r->kv_percent);
+    *kv_blocks = n;
+    return 0;
+}
