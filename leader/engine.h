@@ -12,7 +12,7 @@ struct engine {
     int (*submit)(void *self, struct request *r);
     void (*abort)(void *self, uint64_t request_id);
     bool (*ready)(void *self);
-    bool (*alive)(void *self); // its thread runs
+    bool (*alive)(void *self); // its thread runs and comes round
     int (*view)(void *self, struct leader_view *out);
 };
 

@@ -44,6 +44,7 @@ struct leader {
     _Atomic bool stop, ready;
     _Atomic uint32_t n_in_mail, n_in_sched; // requests, for the limit
     _Atomic uint32_t kv_blocks_largest;     // of the ranks of the last group
+    _Atomic int64_t round_due_ns;           // when the loop must have come round
     pthread_mutex_t check_lock;
     struct view *view;
     // Scheduler thread only:
@@ -96,11 +97,14 @@ static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
     return 0;
 }
 
+// The reason names machines and says what a worker said: that is for the log, where it already is,
+// and not for clients.
 static void io_lost(void *context, const char *reason) {
     struct leader *l = context;
+    (void)reason;
     atomic_store(&l->ready, false);
     drive_end(l->drive);
-    sched_lose(l->sched, env_now_ns(l->config.env), reason);
+    sched_lose(l->sched, env_now_ns(l->config.env));
 }
 
 // --- making and unmaking
@@ -175,6 +179,7 @@ int leader_create(struct leader **out, const struct leader_config *config, struc
     if (l == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the leader");
     l->config = *config;
     pthread_mutex_init(&l->check_lock, NULL);
+    atomic_store(&l->round_due_ns, NO_DEADLINE); // until it runs
     err = create_parts(l, e);
     if (err != 0) {
         leader_destroy(l);
@@ -266,6 +271,10 @@ void leader_stop(struct leader *l) {
 
 bool leader_ready(const struct leader *l) {
     return atomic_load(&l->ready);
+}
+
+bool leader_alive(const struct leader *l, int64_t patience_ns) {
+    return env_now_ns(l->config.env) - patience_ns <= atomic_load(&l->round_due_ns);
 }
 
 int leader_view(struct leader *l, struct leader_view *out) {
@@ -360,6 +369,7 @@ static bool receive(struct leader *l, int64_t deadline_ns) {
     struct fabric_msg message;
     int err = fabric_recv(l->config.fabric, &want, deadline_ns, &message);
     if (err == 0) {
+        atomic_store(&l->round_due_ns, env_now_ns(l->config.env)); // the wait is over
         take_result(l, &message);
         return true;
     }
@@ -395,6 +405,7 @@ static void wait_for_more(struct leader *l) {
     deadline_ns = earlier(deadline_ns, members_deadline(l->members));
     deadline_ns = earlier(deadline_ns, sched_deadline(l->sched));
     deadline_ns = earlier(deadline_ns, drive_deadline(l->drive));
+    atomic_store(&l->round_due_ns, deadline_ns);
     if (l->connected)
         receive(l, deadline_ns);
     else
@@ -402,6 +413,7 @@ static void wait_for_more(struct leader *l) {
 }
 
 static void turn(struct leader *l) {
+    atomic_store(&l->round_due_ns, env_now_ns(l->config.env));
     drain_mail(l);
     drain_channel(l);
     drain_results(l);

@@ -56,6 +56,9 @@ void leader_abort(struct leader *l, uint64_t request_id);
 
 bool leader_ready(
     const struct leader *l); // any thread: a group is formed and its last step was in time
+// Any thread: false when the scheduler's loop is more than patience_ns late with its next turn. A
+// loop that waits for work is alive.
+bool leader_alive(const struct leader *l, int64_t patience_ns);
 
 // A consistent copy of what a person or /metrics wants to see. Any thread; refreshed by the
 // scheduler at least once a second while anything changes.

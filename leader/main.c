@@ -21,6 +21,8 @@
 #include "leader/api.h"
 #include "leader/persona.h"
 
+// A turn takes milliseconds and is bounded by the seconds of a flush; this late, it hangs.
+#define LOOP_PATIENCE_NS (30 * NS_PER_S)
 #define SECRET_BYTES_MAX 4096
 #define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
 #define POLL_NS (50 * NS_PER_MS)
@@ -69,7 +71,7 @@ static bool engine_ready(void *self) {
 
 static bool engine_alive(void *self) {
     struct process *p = self;
-    return p->alive;
+    return p->alive && leader_alive(p->leader, LOOP_PATIENCE_NS);
 }
 
 static int engine_view(void *self, struct leader_view *out) {

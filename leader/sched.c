@@ -245,11 +245,10 @@ static void lose_all(struct sched *s, struct list *list, const char *message) {
     }
 }
 
-void sched_lose(struct sched *s, int64_t now_ns, const char *reason) {
+void sched_lose(struct sched *s, int64_t now_ns) {
+    static const char message[] = "the worker group was lost while the request ran; try it again";
     if (!s->formed) return;
     s->formed = false;
-    char message[160];
-    snprintf(message, sizeof message, "the worker group was lost: %s", reason);
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         lose_all(s, &s->ranks[i].decodes, message);
         lose_all(s, &s->ranks[i].prompts, message);

@@ -74,7 +74,7 @@ void sched_abort(struct sched *s, uint64_t request_id); // an unknown id is igno
 int sched_form(struct sched *s, const uint32_t *kv_blocks);
 // The group is gone: who had a slot ends with ERR_REQ_WORKER_LOST, who only waited goes on waiting.
 // Fine in any state. Steps in flight are void; their struct step_plan may be reused.
-void sched_lose(struct sched *s, int64_t now_ns, const char *reason);
+void sched_lose(struct sched *s, int64_t now_ns);
 // Ends what has waited too long for a group. sched_deadline is when to call it next, NO_DEADLINE
 // for never.
 void sched_expire(struct sched *s, int64_t now_ns);
