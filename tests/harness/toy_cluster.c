@@ -76,7 +76,7 @@ static void beat(struct toy_worker *w) {
 
 static void end_epoch(struct toy_worker *w) {
     if (w->begun) fabric_end(w->fabric);
-    w->begun = w->running = false;
+    w->begun = w->running = w->mute = false;
     toy_destroy(w->rank);
     w->rank = NULL;
 }
@@ -189,12 +189,13 @@ static void serve(struct toy_worker *w, struct fabric_msg *m) {
     bool due = toy_idle_steps(w->rank) == idle && atomic_fetch_sub(&w->fault_after, 1) <= 0;
     enum toy_fault fault =
         due ? (enum toy_fault)atomic_exchange(&w->fault, TOY_HONEST) : TOY_HONEST;
+    w->mute |= fault == TOY_SWALLOWS;
     if (fault == TOY_LIES || fault == TOY_GIVES_UP) spoil(&data, &bytes, fault);
     if (fault == TOY_CLOSES) {
         uint64_t epoch = w->epoch;
         end_epoch(w);
         say_epoch_closed(w, epoch);
-    } else if (fault != TOY_SWALLOWS) {
+    } else if (!w->mute) {
         if (fabric_send(w->fabric, w->n_ranks, tag, NULL, 0, data, bytes) == 0)
             (void)fabric_flush(w->fabric, env_now_ns(w->env) + NS_PER_S);
     }

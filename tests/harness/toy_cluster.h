@@ -21,7 +21,7 @@
 
 enum toy_fault {
     TOY_HONEST,
-    TOY_SWALLOWS, // does not answer a plan
+    TOY_SWALLOWS, // answers no plan of this epoch any more
     TOY_LIES,     // answers with a token outside the vocabulary
     TOY_GIVES_UP, // answers that it could not run the plan
     TOY_CLOSES    // says EpochClosed instead of answering
@@ -43,7 +43,7 @@ struct toy_worker {
     struct toy_rank *rank;
     uint32_t rank_index, n_ranks, kv_blocks;
     uint64_t epoch, nonce, steps, step_epoch;
-    bool begun, running;
+    bool begun, running, mute;
     int64_t beat_ns;
 };
 
