@@ -14,8 +14,15 @@ static size_t wire_align(size_t bytes) {
     return (bytes + WIRE_ALIGN - 1) & ~(size_t)(WIRE_ALIGN - 1);
 }
 
-static size_t head_bytes_of(uint64_t n_rows, uint64_t n_pairs) {
+size_t dispatch_head_bytes(uint64_t n_rows, uint64_t n_pairs) {
     return wire_align(sizeof(struct dispatch_head) + (n_rows + n_pairs) * sizeof(uint32_t));
+}
+
+// A row is on the wire to at most min(top_k, peers) peers; each head may round up by itself.
+size_t dispatch_heads_bytes(uint32_t n_ranks, uint32_t rows_max, uint32_t top_k) {
+    size_t n_peers = n_ranks - 1, copies = smaller(top_k, n_ranks - 1);
+    size_t words = n_peers == 0 ? 0 : (size_t)rows_max * (copies + top_k);
+    return n_peers * (sizeof(struct dispatch_head) + WIRE_ALIGN) + words * sizeof(uint32_t);
 }
 
 size_t dispatch_pairs_max(const struct forward *f) {
@@ -24,7 +31,7 @@ size_t dispatch_pairs_max(const struct forward *f) {
 }
 
 size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
-    size_t head = head_bytes_of(rows_max, (uint64_t)rows_max * spec->router.top_k);
+    size_t head = dispatch_head_bytes(rows_max, (uint64_t)rows_max * spec->router.top_k);
     return head + (size_t)rows_max * spec->hidden * sizeof(float);
 }
 
@@ -34,10 +41,10 @@ void dispatch_lay(struct forward *f, struct scratch *s) {
     size_t rows = f->config.rows_max;
     // A row is on the wire to at most this many peers.
     size_t copies = smaller(router->top_k, f->n_ranks - 1);
-    size_t head_words = rows * copies + rows * router->top_k * (copies > 0);
     d->owner = scratch_take(s, router->n_experts, sizeof *d->owner);
     d->peers = scratch_take(s, f->n_ranks, sizeof *d->peers);
-    d->heads = scratch_take(s, f->n_ranks * head_bytes_of(0, 0) + head_words * sizeof(uint32_t), 1);
+    d->heads_bytes = dispatch_heads_bytes(f->n_ranks, f->config.rows_max, router->top_k);
+    d->heads = scratch_take(s, d->heads_bytes, 1);
     d->sent = scratch_take(s, rows * copies, f->spec->hidden * sizeof(float));
     d->sent_row = scratch_take(s, rows * copies, sizeof *d->sent_row);
     d->pair_index = scratch_take(s, rows * router->top_k, sizeof *d->pair_index);
@@ -74,7 +81,8 @@ static void place_heads(struct forward *f) {
         struct dispatch_peer *peer = &d->peers[r];
         if (r == f->rank) continue;
         peer->head = head;
-        peer->head_bytes = head_bytes_of(peer->n_rows, peer->n_pairs);
+        peer->head_bytes = dispatch_head_bytes(peer->n_rows, peer->n_pairs);
+        check(peer->head_bytes <= d->heads_bytes - (size_t)(head - d->heads));
         peer->row_counts = (uint32_t *)(head + sizeof(struct dispatch_head));
         peer->experts = peer->row_counts + peer->n_rows;
         peer->first_sent = d->n_sent;
@@ -146,7 +154,7 @@ static int check_head(const struct dispatch_rules *rules, const struct dispatch_
     if (head->n_pairs > (uint64_t)head->n_rows * smaller(rules->top_k, rules->n_local_experts))
         return err_set(e, ERR_PEER_PROTOCOL, "n_pairs %u are too many for %u rows", head->n_pairs,
                        head->n_rows);
-    uint64_t expected = head_bytes_of(head->n_rows, head->n_pairs) +
+    uint64_t expected = dispatch_head_bytes(head->n_rows, head->n_pairs) +
                         (uint64_t)head->n_rows * rules->hidden * sizeof(float);
     if (bytes != expected)
         return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes instead of %llu", bytes,
@@ -193,7 +201,7 @@ int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules
     if (n_seen != head.n_pairs)
         return err_set(e, ERR_PEER_PROTOCOL, "rows have %u experts, not n_pairs %u", n_seen,
                        head.n_pairs);
-    const float *rows = (const float *)(data + head_bytes_of(head.n_rows, head.n_pairs));
+    const float *rows = (const float *)(data + dispatch_head_bytes(head.n_rows, head.n_pairs));
     *out = (struct dispatch_view){head.n_rows, head.n_pairs, row_counts, experts, rows};
     return 0;
 }

@@ -54,8 +54,9 @@ struct dispatch {
     uint32_t *owner;             // [n_experts] rank
     struct dispatch_peer *peers; // [n_ranks]; the own one only counts
     uint8_t *heads;              // all peers' heads
-    float *sent;                 // all peers' rows
-    uint32_t *sent_row;          // the batch row of each row in sent
+    size_t heads_bytes;
+    float *sent;        // all peers' rows
+    uint32_t *sent_row; // the batch row of each row in sent
     uint32_t n_sent;
     uint32_t *pair_index;      // [rows_max, top_k] among the pairs of that rank's message
     struct fabric_part *parts; // [n_ranks]
@@ -73,6 +74,9 @@ void dispatch_lay(struct forward *f, struct scratch *s);
 int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e);
 void dispatch_release(struct forward *f);
 
+// Bytes of one message before its rows; and of all heads that one rank may send in a layer.
+size_t dispatch_head_bytes(uint64_t n_rows, uint64_t n_pairs);
+size_t dispatch_heads_bytes(uint32_t n_ranks, uint32_t rows_max, uint32_t top_k);
 // Most pairs that one rank's rows can ask of this rank's experts.
 size_t dispatch_pairs_max(const struct forward *f);
 // Bytes of the largest dispatch message between two ranks.

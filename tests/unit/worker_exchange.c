@@ -298,10 +298,28 @@ START_TEST(route_chooses_different_experts_whatever_the_numbers) {
 }
 END_TEST
 
+// Rows go to top_k different peers each, 7 to every peer: heads that round up the most.
+START_TEST(heads_of_any_number_of_peers_fit_their_memory) {
+    for (uint32_t n_ranks = 2; n_ranks <= 200; n_ranks++) {
+        for (uint32_t top_k = 1; top_k < n_ranks && top_k <= TOP_K_MAX; top_k++) {
+            uint32_t rows = (n_ranks - 1) * 7 / top_k, copies = rows * top_k;
+            size_t bytes = 0;
+            for (uint32_t peer = 1; peer < n_ranks; peer++) {
+                uint32_t n = peer + 1 < n_ranks && copies >= 7 ? 7 : copies;
+                bytes += dispatch_head_bytes(n, n);
+                copies -= n;
+            }
+            ck_assert_uint_le(bytes, dispatch_heads_bytes(n_ranks, rows, top_k));
+        }
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("exchange");
     TCase *tests = tcase_create("exchange");
     tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, heads_of_any_number_of_peers_fit_their_memory);
     tcase_add_test(tests, a_good_dispatch_is_taken_apart);
     tcase_add_test(tests, every_wrong_word_of_a_dispatch_is_refused);
     tcase_add_test(tests, every_wrong_size_is_refused);
