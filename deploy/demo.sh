@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bin=build/release
+bin=${BUILD:-build/release}
 logs=build/demo
 workers=2
 serve=no

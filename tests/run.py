@@ -97,6 +97,9 @@ def ctest(totals, preset, name, selection, env=None):
             counts[status] = counts.get(status, 0) + 1
             if status == "notrun":
                 skipped.append(case.get("name"))
+            for part in re.findall(r"^SKIPPED (.*)$", case.findtext("system-out") or "", re.M):
+                counts["notrun"] += 1
+                skipped.append(f"{case.get('name')} ({part})")
     failed = counts["fail"] if counts["fail"] or code == 0 else 1
     report(name, code == 0, seconds, f"{counts['run']} passed, {failed} failed, {counts['notrun']} skipped")
     totals.add(counts["run"], failed, counts["notrun"], f"skipped in {name}: {', '.join(skipped)}" if skipped else None)

@@ -29,7 +29,7 @@ static const struct variation variations[] = {
     {2, 1, 512, 1, NULL, true},    {3, 64, 7, 2, NULL, false},  {4, 64, 512, 1, NULL, false},
     {4, 64, 7, 2, NULL, false},    {4, 1, 1, 1, NULL, true},    {7, 64, 512, 2, NULL, false},
     {1, 64, 512, 2, "avx2", true}, {2, 64, 7, 2, "avx2", true}, {1, 64, 512, 1, "ref", true},
-    {2, 64, 7, 2, "ref", true},
+    {2, 64, 7, 2, "ref", true},    {4, 1, 1, 2, NULL, true},
 };
 #define N_VARIATIONS (sizeof variations / sizeof variations[0])
 
@@ -68,7 +68,7 @@ static void run_variation(const struct variation *v, uint64_t seed) {
     config.max_num_batched_tokens = v->max_num_batched_tokens;
     config.pipeline_depth = v->pipeline_depth;
     config.kernels = v->kernels;
-    config.kv_blocks *= 2; // still less than 64 prompts want, so that some are preempted
+    config.kv_blocks *= 2; // still less than 64 prompts want, so that some wait for blocks
     turns_make(turns, &pool);
     shuffle(turns, n_jobs, seed);
     cluster_create(&c, &config, turns, n_jobs);
@@ -91,7 +91,12 @@ static bool runs_here(const char *kernels) {
 
 START_TEST(answers_are_equal_however_the_group_is_made) {
     const struct variation *v = &variations[_i];
-    if ((v->slow && !full) || !runs_here(v->kernels)) return;
+    if (v->slow && !full) return;
+    if (!runs_here(v->kernels)) {
+        // tests/run.py counts these lines: a program's exit code has no word for a part of it.
+        printf("SKIPPED variation %d: this CPU cannot run %s\n", _i, v->kernels);
+        return;
+    }
     run_variation(v, (uint64_t)_i + 100);
 }
 END_TEST
