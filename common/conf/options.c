@@ -78,12 +78,25 @@ static bool is_elsewhere(const struct option_table *table, const char *name) {
     return false;
 }
 
+static void variable_name(const char *option, char *buf, size_t cap) {
+    snprintf(buf, cap, "%s%s", ENVIRONMENT_PREFIX, option);
+    for (char *c = buf; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+}
+
+// The nearest name is given as it would be written in the same place, ready to be copied.
 static int unknown(const struct parse *p, const char *where, const char *name, struct err_text *e) {
     const char *nearest = option_nearest(p->table, name);
+    char written[NAME_BYTES_MAX + 16];
     if (nearest == NULL)
         return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; %s --help lists all", where,
                        p->table->program);
-    return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; did you mean \"%s\"?", where, nearest);
+    if (strncmp(where, ENVIRONMENT_PREFIX, strlen(ENVIRONMENT_PREFIX)) == 0)
+        variable_name(nearest, written, sizeof written);
+    else
+        snprintf(written, sizeof written, "%s%s", strncmp(where, "--", 2) == 0 ? "--" : "",
+                 nearest);
+    return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; did you mean %s?", where, written);
 }
 
 // A bad value is an error even when a stronger source gave a good one: somebody wrote it and
@@ -169,12 +182,6 @@ static int parse_flags(struct parse *p, const char *const *argv, struct err_text
 }
 
 // --- environment
-
-static void variable_name(const char *option, char *buf, size_t cap) {
-    snprintf(buf, cap, "%s%s", ENVIRONMENT_PREFIX, option);
-    for (char *c = buf; *c != '\0'; c++)
-        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-}
 
 static int parse_variable(struct parse *p, const char *entry, struct err_text *e) {
     size_t prefix = strlen(ENVIRONMENT_PREFIX);
@@ -269,7 +276,8 @@ int options_parse(const struct option_table *table, void *out, const struct opti
 // --- what a person reads
 
 void options_print_help(const struct option_table *table, FILE *to) {
-    fprintf(to, "Usage: %s [--name value]...\n\n%s\n\n", table->program, table->summary);
+    fprintf(to, "Usage: %s%s [--name value]...\n\n%s\n\n", table->program, table->command,
+            table->summary);
     fprintf(
         to,
         "Each option is also a variable (--max-model-len: MOESAIC_MAX_MODEL_LEN) and a key of the\n"

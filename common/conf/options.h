@@ -47,6 +47,7 @@ struct option {
 
 struct option_table {
     const char *program; // "moe-leader"
+    const char *command; // what stands before the flags, " COMMAND"; "": nothing
     const char *summary;
     const struct option *options;
     size_t n_options;

@@ -136,13 +136,24 @@ static const struct option ctl_options[] = {
 
 const struct option_table leader_option_table = {
     "moe-leader",
+    "",
     "Serves a mixture-of-experts model: the API, the schedule and the plan of a group of workers.",
-    leader_options, sizeof leader_options / sizeof leader_options[0], &worker_option_table};
+    leader_options,
+    sizeof leader_options / sizeof leader_options[0],
+    &worker_option_table};
 
 const struct option_table worker_option_table = {
-    "moe-worker", "Computes a slice of a mixture-of-experts model for a leader.", worker_options,
-    sizeof worker_options / sizeof worker_options[0], &ctl_option_table};
+    "moe-worker",
+    "",
+    "Computes a slice of a mixture-of-experts model for a leader.",
+    worker_options,
+    sizeof worker_options / sizeof worker_options[0],
+    &ctl_option_table};
 
 const struct option_table ctl_option_table = {
-    "moectl", "Talks to a leader: moectl chat PROMPT | bench | experts | ready.", ctl_options,
-    sizeof ctl_options / sizeof ctl_options[0], &leader_option_table};
+    "moectl",
+    " COMMAND",
+    "Talks to a leader: moectl chat PROMPT | bench | experts | ready.",
+    ctl_options,
+    sizeof ctl_options / sizeof ctl_options[0],
+    &leader_option_table};

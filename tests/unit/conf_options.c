@@ -106,13 +106,14 @@ START_TEST(lws_variables_fill_what_nothing_else_gives) {
 END_TEST
 
 START_TEST(unknown_names_are_refused_with_the_nearest_known_one) {
-    refused(LIST("--max-model-length", "5"), NONE, "did you mean \"max-model-len\"");
+    refused(LIST("--max-model-length", "5"), NONE, "did you mean --max-model-len?");
     refused(LIST("--zzzzzzzzzzzzzzzzzz"), NONE, "--help");
-    refused(NONE, LIST("MOESAIC_PROT=1"), "MOESAIC_PROT: unknown option; did you mean \"port\"");
+    refused(NONE, LIST("MOESAIC_PROT=1"),
+            "MOESAIC_PROT: unknown option; did you mean MOESAIC_PORT?");
     refused(LIST("positional"), NONE, "positional");
     const char *path = write_yaml("model: /m\nmax-num-seq: 3\n");
     refused(LIST("--config", path), NONE,
-            ":2: max-num-seq: unknown option; did you mean \"max-num-seqs\"");
+            ":2: max-num-seq: unknown option; did you mean max-num-seqs?");
     remove(path);
     char longest[300];
     memset(longest, '-', 2);
