@@ -40,6 +40,23 @@ static struct curl_slist *headers_of(const struct ctl *c, const char *first) {
     return c->authorization != NULL ? curl_slist_append(headers, c->authorization) : headers;
 }
 
+// What went wrong on the way, with the address that was tried.
+static void say_unreached(const struct ctl *c, CURLcode code, char *text, size_t cap) {
+    const char *hint = code == CURLE_COULDNT_CONNECT ? "; is the leader running there?" : "";
+    snprintf(text, cap, "--url %.200s: %s%s", c->options.url, curl_easy_strerror(code), hint);
+}
+
+// The message inside an error body, or the body when it holds none.
+static void say_refused(long status, const char *body, char *text, size_t cap) {
+    json_t *parsed = body != NULL ? json_loads(body, 0, NULL) : NULL;
+    const char *message =
+        json_string_value(json_object_get(json_object_get(parsed, "error"), "message"));
+    if (message == NULL) message = json_string_value(json_object_get(parsed, "state"));
+    if (message == NULL) message = body != NULL ? body : "";
+    snprintf(text, cap, "%.400s (HTTP status %ld)", message, status);
+    json_decref(parsed);
+}
+
 static void set_url(CURL *curl, const struct ctl *c, const char *path) {
     char url[2048];
     size_t n = strlen(c->options.url);
@@ -51,14 +68,16 @@ static void set_url(CURL *curl, const struct ctl *c, const char *path) {
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
 }
 
-static int get_result(CURL *curl, CURLcode code, const char *path, const struct bytes *body,
+static int get_result(const struct ctl *c, CURL *curl, CURLcode code, const struct bytes *body,
                       struct err_text *e) {
     long status = 0;
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
-    if (code != CURLE_OK) return err_set(e, ERR_FATAL_IO, "%s: %s", path, curl_easy_strerror(code));
-    if (status == 200 && body->data != NULL) return 0;
-    return err_set(e, ERR_FATAL_IO, "%s: status %ld: %.300s", path, status,
-                   body->data != NULL ? body->data : "");
+    if (code == CURLE_OK && status == 200 && body->data != NULL) return 0;
+    if (code != CURLE_OK)
+        say_unreached(c, code, e->text, sizeof e->text);
+    else
+        say_refused(status, body->data, e->text, sizeof e->text);
+    return ERR_FATAL_IO;
 }
 
 int client_get(struct ctl *c, const char *path, char **body, struct err_text *e) {
@@ -71,7 +90,7 @@ int client_get(struct ctl *c, const char *path, char **body, struct err_text *e)
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &got);
-    int err = get_result(curl, curl_easy_perform(curl), path, &got, e);
+    int err = get_result(c, curl, curl_easy_perform(curl), &got, e);
     curl_slist_free_all(headers);
     curl_easy_cleanup(curl);
     if (err == 0)
@@ -201,10 +220,9 @@ static void stream_finish(struct stream *s, CURLM *multi, CURLcode code) {
     long status = 0;
     curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
     if (code != CURLE_OK)
-        snprintf(a->error, sizeof a->error, "%s", curl_easy_strerror(code));
+        say_unreached(s->ctl, code, a->error, sizeof a->error);
     else if (status != 200)
-        snprintf(a->error, sizeof a->error, "status %ld: %.400s", status,
-                 s->line.data != NULL ? s->line.data : "");
+        say_refused(status, s->line.data, a->error, sizeof a->error);
     curl_multi_remove_handle(multi, s->curl);
     curl_easy_cleanup(s->curl);
     curl_slist_free_all(s->headers);

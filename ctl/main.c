@@ -12,13 +12,13 @@
 
 extern char **environ;
 
-static int usage(FILE *to) {
-    fprintf(to, "moectl chat PROMPT   ask one question and print the answer as it comes\n"
-                "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
-                "moectl experts       show how many tokens each expert computed\n"
-                "moectl ready         exit 0 when the leader can answer\n\n");
-    options_print_help(&ctl_option_table, to);
-    return to == stdout ? 0 : 2;
+static int help(void) {
+    printf("moectl chat PROMPT   ask one question and print the answer as it comes\n"
+           "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
+           "moectl experts       show how many tokens each expert computed\n"
+           "moectl ready         exit 0 when the leader can answer\n\n");
+    options_print_help(&ctl_option_table, stdout);
+    return 0;
 }
 
 static int read_key(struct ctl *c, struct err_text *e) {
@@ -35,12 +35,21 @@ static int read_key(struct ctl *c, struct err_text *e) {
     return c->authorization != NULL ? 0 : err_set(e, ERR_FATAL_NOMEM, "out of memory");
 }
 
+// One line: a page of help would hide what is wrong.
+static int refuse(const char *command, const char *reason) {
+    fprintf(stderr, "moectl: %s%s; moectl --help lists all commands\n", command, reason);
+    return 2;
+}
+
 static int run_command(struct ctl *c, const char *command, const char *prompt) {
-    if (strcmp(command, "chat") == 0 && prompt != NULL) return chat_command(c, prompt);
-    if (strcmp(command, "bench") == 0 && prompt == NULL) return bench_command(c);
-    if (strcmp(command, "experts") == 0 && prompt == NULL) return experts_command(c);
-    if (strcmp(command, "ready") == 0 && prompt == NULL) return ready_command(c);
-    return usage(stderr);
+    if (strcmp(command, "chat") == 0)
+        return prompt != NULL ? chat_command(c, prompt) : refuse(command, ": needs a PROMPT");
+    int (*run)(struct ctl *) = strcmp(command, "bench") == 0     ? bench_command
+                               : strcmp(command, "experts") == 0 ? experts_command
+                               : strcmp(command, "ready") == 0   ? ready_command
+                                                                 : NULL;
+    if (run == NULL) return refuse(command, ": unknown command");
+    return prompt == NULL ? run(c) : refuse(command, ": takes no argument");
 }
 
 int main(int argc, char **argv) {
@@ -64,9 +73,9 @@ int main(int argc, char **argv) {
     else if (asked == 'v')
         printf("moectl %s\n", MOESAIC_BUILD_ID), code = 0;
     else if (asked == 'h')
-        code = usage(stdout);
+        code = help();
     else if (argc < 2 || first_flag == 1)
-        code = usage(stderr);
+        code = refuse("a command is needed before the flags", "");
     else
         code = run_command(&c, argv[1], has_prompt ? argv[2] : NULL);
     mem_free(c.authorization);
