@@ -182,7 +182,10 @@ static int start_rpc(struct api *a, const struct api_config *config, struct err_
         .calls_max = config->connections_max,
         .bodies_bytes_max = BODIES_BYTES_MAX,
     };
-    return config->grpc ? rpc_start(&a->rpc, &rpc, &a->grpc_port, e) : 0;
+    int rc = config->grpc ? rpc_start(&a->rpc, &rpc, &a->grpc_port, e) : 0;
+    if (rc == 0) return 0;
+    struct err_text cause = *e;
+    return err_set(e, rc, "--grpc-port %u: %s", config->grpc_port, cause.text);
 }
 
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,

@@ -319,8 +319,8 @@ static int open_socket(const struct http_config *config, int *out, struct err_te
     int error = errno;
     freeaddrinfo(list);
     if (fd < 0)
-        return err_set(e, ERR_FATAL_IO, "cannot listen for HTTP on %s port %u: %s",
-                       host ? host : "*", config->port, strerror(error));
+        return err_set(e, ERR_FATAL_IO, "--port %u: cannot listen for HTTP on %s: %s", config->port,
+                       host ? host : "*", strerror(error));
     *out = fd;
     return 0;
 }

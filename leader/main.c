@@ -176,8 +176,12 @@ static int open_channel(struct process *p, struct err_text *e) {
     struct channel_config config = {
         .env = p->env, .waker = p->waker, .address = p->control_address, .token = p->control_token};
     int rc = channel_listen_grpc(&p->channel, &config, &port, e);
-    if (rc == 0) log_info("main", "control listening %s:%u", o->control_host, port);
-    return rc;
+    if (rc == 0) {
+        log_info("main", "control listening %s:%u", o->control_host, port);
+        return 0;
+    }
+    struct err_text cause = *e;
+    return err_set(e, rc, "--control-host, --control-port: %s", cause.text);
 }
 
 // A plan carries at most every row's id and every slot's block table; a result every slot's

@@ -97,11 +97,15 @@ static int read_token(struct process *p, struct err_text *e) {
     struct file_bytes file;
     if (path == NULL) return 0;
     const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? mem_strdup(".") : mem_strndup(path, (size_t)(slash - path) + 1);
+    char *folder = slash == NULL ? mem_strdup(".")
+                                 : mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
     if (folder == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for a path");
     int rc = file_read_whole(&file, folder, slash == NULL ? path : slash + 1, TOKEN_BYTES_MAX, e);
     mem_free(folder);
-    if (rc != 0) return rc;
+    if (rc != 0) {
+        struct err_text cause = *e;
+        return err_set(e, ERR_FATAL_CONFIG, "--control-token-file: %s", cause.text);
+    }
     file.data[strcspn(file.data, "\r\n")] = '\0';
     p->token = file.data;
     if (*p->token == '\0')

@@ -348,7 +348,9 @@ static int watch_load(struct worker *w, struct err_text *e) {
 
 static void on_closed(struct worker *w, const char *reason) {
     if (w->state == WORKER_AWAY) return;
-    log_warn("worker", "lost the leader, keeps %s reason %s",
+    const char *what =
+        w->state == WORKER_JOINING ? "not admitted by the leader, keeps" : "lost the leader, keeps";
+    log_warn("worker", "%s %s reason %s", what,
              w->loader.weights != NULL ? "its weights" : "trying", reason);
     atomic_store(&w->pulse.joined, false);
     loader_cancel(&w->loader);
