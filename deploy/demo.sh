@@ -30,7 +30,7 @@ fail() {
     exit 1
 }
 
-# The bound ports stand in the log: a free one is taken where the usual one is busy.
+# The demo asks for free ports; which ones it got stands in the log.
 port_of() { sed -n "s/.* $1 [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
 await() { # seconds, what, command...
     local deadline=$((SECONDS + $1)) what=$2
@@ -82,11 +82,11 @@ cat <<TEXT
 curl:
   curl $api/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"model": "seedling", "messages": [{"role": "user", "content": "Who are you?"}], "stream": true}'
-Python (pip install openai):
+Python (python3 -m venv .venv && .venv/bin/pip install openai; then .venv/bin/python):
   from openai import OpenAI
   client = OpenAI(base_url="$api/v1", api_key="none")
   print(client.chat.completions.create(model="seedling", messages=[{"role": "user", "content": "Who are you?"}]).choices[0].message.content)
-gRPC (pip install grpcio-tools; python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. generate.proto):
+gRPC (.venv/bin/pip install grpcio-tools; .venv/bin/python -m grpc_tools.protoc -Iproto --python_out=. --grpc_python_out=. generate.proto):
   import grpc, generate_pb2 as pb, generate_pb2_grpc as rpc
   stub = rpc.GenerateStub(grpc.insecure_channel("$rpc"))
   for part in stub.Generate(pb.GenerateRequest(text="Once upon a time", max_tokens=32)): print(part.text, end="")

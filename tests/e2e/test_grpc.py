@@ -421,7 +421,8 @@ def test_a_port_in_use_is_an_error_that_names_it():
         port = cluster.port_of("grpc listening")
         second = subprocess.run([BUILD / "moe-leader", "--model", MODEL, "--port", "0", "--control-port", "0", "--grpc-port",
                                  str(port)], capture_output=True, text=True, timeout=60)
-        assert (second.returncode, f":{port}: Address already in use" in second.stderr) == (1, True)
+        said = f"--grpc-port {port}: cannot listen on 127.0.0.1:{port}: Address already in use"
+        assert (second.returncode, said in second.stderr) == (1, True)
 
 
 # --- what the documents say
@@ -430,7 +431,7 @@ def test_a_port_in_use_is_an_error_that_names_it():
 def python_of(text):
     """The lines of Python and the protoc command in deploy/demo.sh."""
     protoc = re.search(r"python (-m grpc_tools\.protoc [^)]*)\)", text).group(1)
-    lines = text[text.index("\ngRPC (pip install"):].split("\nTEXT\n")[0].split("\n")[2:]
+    lines = text[text.index("\ngRPC ("):].split("\nTEXT\n")[0].split("\n")[2:]
     return protoc, "\n".join(line.removeprefix("  ") for line in lines)
 
 
@@ -447,7 +448,7 @@ def test_the_lines_of_the_demo_work_as_they_are(cluster, tmp_path):
 
 def test_the_client_of_the_documentation_works_as_it_is(cluster, tmp_path):
     text = (ROOT / "docs" / "grpc.md").read_text()
-    protoc = re.search(r"^python3? (-m grpc_tools\.protoc .*)$", text, re.M).group(1)
+    protoc = re.search(r"^\S*python3? (-m grpc_tools\.protoc .*)$", text, re.M).group(1)
     python = re.search(r"```python\n(.*?)```", text, re.S).group(1)
     assert "127.0.0.1:8001" in python
     python = python.replace("127.0.0.1:8001", f"127.0.0.1:{cluster.port_of('grpc listening')}")
