@@ -86,7 +86,9 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
     if (config->name != NULL)
         snprintf(w->name, sizeof w->name, "%s", config->name);
     else
-        snprintf(w->name, sizeof w->name, "%.100s:%d", w->host, (int)getpid());
+        // The boot id behind the host's name tells machines apart; a person needs only the name.
+        snprintf(w->name, sizeof w->name, "%.*s:%d", (int)strcspn(w->host, " "), w->host,
+                 (int)getpid());
     loader_init(&w->loader, config->waker, config->source, !config->single_thread);
     w->loader.pin = config->pin;
     cores_share(&w->loader.share, &w->cores, 0, 1, config->single_thread ? 1 : config->n_threads);
