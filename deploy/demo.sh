@@ -19,7 +19,10 @@ stop() {
     wait 2>/dev/null || true
 }
 trap stop EXIT
-trap 'stop; exit 130' INT TERM
+# Serving ends with Ctrl-C: that is no failure.
+ended=130
+[ $serve = no ] || ended=0
+trap 'stop; exit $ended' INT TERM
 
 fail() {
     echo "demo: $1" >&2
