@@ -15,7 +15,8 @@ rm -f "$logs"/*.log
 pids=()
 stop() {
     trap - EXIT INT TERM
-    [ ${#pids[@]} -eq 0 ] || kill "${pids[@]}" 2>/dev/null || true
+    # The leader first: it ends the group in order, and then no worker is a loss.
+    [ ${#pids[@]} -eq 0 ] || { kill "${pids[0]}" && wait "${pids[0]}"; kill "${pids[@]}"; } 2>/dev/null || true
     wait 2>/dev/null || true
 }
 trap stop EXIT

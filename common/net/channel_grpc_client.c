@@ -18,6 +18,7 @@
 #include "common/net/grpc_server.h"
 #include "common/net/grpc_stream.h"
 
+#define REMINDER_NS (60 * NS_PER_S)
 #define JOIN_PATH "/moesaic.control.v1.Cluster/Join"
 #define TICK_MS 250
 #define CONNECT_NS_MAX (5 * NS_PER_S) // for resolving, connecting and being accepted
@@ -42,7 +43,8 @@ struct channel_grpc_client {
     struct waker *backoff;  // ends the wait between two attempts
     struct attempt attempt; // the thread's
     uint64_t last_generation;
-    char last_failure[ERR_TEXT_MAX]; // what was logged last
+    char last_failure[ERR_TEXT_MAX]; // what was logged last, and when
+    int64_t last_failure_ns;
     // Guarded by stream_lock.
     pthread_mutex_t stream_lock;
     bool closing;
@@ -230,8 +232,13 @@ static void report(struct channel_grpc_client *c) {
     const struct attempt *a = &c->attempt;
     if (a->opened) {
         channel_push(&c->base, channel_item_make(CHANNEL_CLOSED, 1, a->text));
-    } else if (strcmp(a->text, c->last_failure) != 0) {
+        return;
+    }
+    // A long wait stays visible without a line for every try.
+    int64_t now_ns = env_now_ns(c->base.config.env);
+    if (strcmp(a->text, c->last_failure) != 0 || now_ns - c->last_failure_ns > REMINDER_NS) {
         snprintf(c->last_failure, sizeof c->last_failure, "%s", a->text);
+        c->last_failure_ns = now_ns;
         log_warn("channel", "cannot join %s yet: %s; trying again", c->base.config.address,
                  a->text);
     }

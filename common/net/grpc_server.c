@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <grpc/grpc_security.h>
+#include <grpc/support/alloc.h>
 #include <netdb.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,6 +23,7 @@
 #include "common/net/grpc_runtime.h"
 #include "common/net/grpc_stream.h"
 
+#define STRANGER_LOG_NS (10 * NS_PER_S) // at most one line in this time
 #define METHODS_MAX 32
 #define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
 #define TICK_MS 250               // how often the loop looks at late calls
@@ -63,6 +65,7 @@ struct grpc_server_host {
     bool started, stopped, cancelled_all;
     atomic_bool closing;
     int64_t closing_ns;
+    int64_t stranger_ns;  // when a call without the token was last logged
     pthread_mutex_t lock; // guards the list
     struct grpc_server_call *calls;
 };
@@ -179,6 +182,19 @@ static void refuse(struct grpc_server_call *call, grpc_status_code code, const c
     grpc_server_call_end(call, code, text);
 }
 
+// A stranger at the door is worth a line, but must not be able to fill the disk with them.
+static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,
+                            grpc_call *core) {
+    if (h->stranger_ns == 0 || call->opened_ns - h->stranger_ns > STRANGER_LOG_NS) {
+        char *peer = grpc_call_get_peer(core);
+        log_warn("grpc", "refused on %s: the token is missing or wrong peer %.100s", h->address,
+                 peer);
+        gpr_free(peer);
+        h->stranger_ns = call->opened_ns;
+    }
+    refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+}
+
 static void accept_call(struct grpc_server_host *h, struct request *r) {
     struct grpc_server_call *call = mem_zalloc(sizeof *call);
     if (call == NULL) {
@@ -203,7 +219,7 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
     else if (method == NULL)
         refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
     else if (h->token != NULL && !method->without_token && !has_token(h, &r->metadata))
-        refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+        refuse_stranger(h, call, r->call);
     else {
         call->method = method;
         send_accept(call);
