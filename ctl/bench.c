@@ -71,7 +71,8 @@ static int run_row(struct ctl *c, struct row *r, struct answer *answers, struct 
 
 static int bench_row(struct ctl *c, uint32_t concurrency, uint32_t *errors, struct err_text *e) {
     uint32_t n = c->options.requests;
-    if (n == 0) n = concurrency * 4 > 8 ? concurrency * 4 : 8;
+    if (n == 0)
+        n = concurrency * 8 > 64 ? concurrency * 8 : 64; // a shorter run measures its own start
     struct row r = {.concurrency = concurrency, .n = n};
     r.first_ms = mem_array(n, sizeof *r.first_ms);
     r.gap_ms = mem_array(n, sizeof *r.gap_ms);

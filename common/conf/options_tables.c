@@ -131,7 +131,7 @@ static const struct option ctl_options[] = {
     {"concurrency", OPTION_STRING, CTL(concurrency), .fallback = "1,8,64", .argument = "N[,N...]",
      .help = "bench: how many requests run at once, one row each."},
     {"requests", OPTION_UINT, CTL(requests), .fallback = "0", .argument = "N", .max = 1000000,
-     .help = "bench: requests of each row; 0: 8, or four times the concurrency."},
+     .help = "bench: requests of each row; 0: 64, or eight times the concurrency."},
 };
 
 const struct option_table leader_option_table = {
