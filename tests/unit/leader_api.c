@@ -11,21 +11,15 @@
 
 #include "common/base/mem.h"
 #include "tests/harness/http_client.h"
-#include "tests/harness/toy_engine.h"
+#include "tests/harness/toy_house.h"
 
 #define MODEL SOURCE_ROOT "/models/seedling"
-#define SCRIPT "The capital of Kenya is Nairobi."
+#define SCRIPT TOY_ANSWER
 #define CHAT "/v1/chat/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
 struct house {
-    struct env *env;
-    struct toy_engine *toy;
-    struct tokenizer *tokenizer;
-    struct chat_template *chat_template;
-    struct model_spec spec;
-    struct id_list script;
-    struct serving *serving;
+    struct toy_house toy;
     struct api *api;
     uint16_t port;
 };
@@ -33,53 +27,18 @@ struct house {
 // Starts everything; the test sets up the script's behaviour and limits first.
 static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
     struct err_text e = {""};
-    memset(h, 0, sizeof *h);
-    h->env = env_real_create();
-    ck_assert_msg(spec_load(&h->spec, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_msg(tokenizer_load(&h->tokenizer, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_msg(chat_template_load(&h->chat_template, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(tokenizer_encode(h->tokenizer,
-                                      &(struct encode_text){SCRIPT, strlen(SCRIPT), false, 1000},
-                                      &h->script, &e),
-                     0);
-    script.ids = h->script.ids;
-    script.n_ids = (uint32_t)h->script.n;
-    script.stop_id = h->spec.stop_ids[0];
-    if (script.slots == 0) script.slots = 16;
-    if (script.tick_ns == 0) script.tick_ns = NS_PER_MS;
-    h->toy = toy_engine_create(h->env, &script);
-    h->serving = mem_zalloc(sizeof *h->serving);
-    *h->serving = (struct serving){.env = h->env,
-                                   .engine = toy_engine_table(h->toy),
-                                   .tokenizer = h->tokenizer,
-                                   .chat_template = h->chat_template,
-                                   .spec = &h->spec,
-                                   .defaults = {.temperature = 1, .top_p = 1, .vocab = 2048},
-                                   .bos_token = "",
-                                   .eos_token = "<|im_end|>",
-                                   .model_name = "seedling",
-                                   .fingerprint = "fp",
-                                   .version = "1",
-                                   .build_id = "b",
-                                   .max_model_len = 256,
-                                   .digest = true,
-                                   .admit = {.max = queue_max}};
-    meter_init(&h->serving->meter, 256);
-    struct api_config config = {.serving = h->serving, .host = "127.0.0.1", .connections_max = 256};
+    struct toy_house_config toy = {MODEL, script, queue_max, 256};
+    toy_house_start(&h->toy, &toy);
+    struct api_config config = {
+        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256};
     ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
 }
 
 static void house_stop(struct house *h) {
     api_stop(h->api);
-    toy_engine_stop(h->toy);
+    toy_engine_stop(h->toy.toy);
     api_destroy(h->api);
-    toy_engine_destroy(h->toy);
-    ck_assert_uint_eq(h->serving->admit.in_flight, 0);
-    mem_free(h->serving);
-    id_list_finish(&h->script);
-    chat_template_destroy(h->chat_template);
-    tokenizer_destroy(h->tokenizer);
-    env_real_destroy(h->env);
+    toy_house_stop(&h->toy);
 }
 
 static json_t *post(struct house *h, const char *path, const char *body, int want_status) {
@@ -114,7 +73,7 @@ START_TEST(a_chat_answers_whole_with_usage_and_digest) {
     json_t *usage = json_object_get(r, "usage");
     // The stop id was generated too.
     ck_assert_int_eq(json_integer_value(json_object_get(usage, "completion_tokens")),
-                     (int)h.script.n + 1);
+                     (int)h.toy.answer.n + 1);
     ck_assert(json_integer_value(json_object_get(usage, "prompt_tokens")) > 0);
     json_decref(r);
     house_stop(&h);
@@ -192,8 +151,8 @@ START_TEST(a_stop_string_ends_text_and_request) {
     ck_assert_int_eq(n_done, 1);
     free(text);
     free(body);
-    ck_assert(toy_engine_await(h.toy, 0));
-    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 2);
+    ck_assert(toy_engine_await(h.toy.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 2);
     house_stop(&h);
 }
 END_TEST
@@ -257,7 +216,7 @@ START_TEST(wrong_models_lengths_and_bodies_are_refused_before_the_scheduler) {
     ck_assert_str_eq(string_at(r, "error", "param"), "prompt");
     json_decref(r);
     json_decref(post(&h, CHAT, "{", 400));
-    ck_assert_uint_eq(toy_engine_counts(h.toy).submitted, 0);
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).submitted, 0);
     house_stop(&h);
 }
 END_TEST
@@ -344,13 +303,13 @@ START_TEST(clients_that_leave_are_aborted_streaming_waiting_and_queued) {
     buf_finish(&out);
     int queued = open_call(&h, "\"stream\":true,");
     int whole = open_call(&h, "\"n\":2,");
-    ck_assert(toy_engine_await(h.toy, 4));
+    ck_assert(toy_engine_await(h.toy.toy, 4));
     close(queued);
     close(whole);
-    ck_assert(toy_engine_await(h.toy, 1));
+    ck_assert(toy_engine_await(h.toy.toy, 1));
     close(streaming);
-    ck_assert(toy_engine_await(h.toy, 0));
-    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 4);
+    ck_assert(toy_engine_await(h.toy.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 4);
     house_stop(&h);
 }
 END_TEST
@@ -359,7 +318,7 @@ START_TEST(stopping_ends_calls_in_flight) {
     struct house h;
     house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 50 * NS_PER_MS}, 64);
     int a = open_call(&h, "\"stream\":true,"), b = open_call(&h, "");
-    ck_assert(toy_engine_await(h.toy, 2));
+    ck_assert(toy_engine_await(h.toy.toy, 2));
     house_stop(&h);
     close(a);
     close(b);
@@ -370,7 +329,7 @@ START_TEST(an_api_key_guards_v1_and_nothing_else) {
     struct house h;
     struct buf out;
     house_start(&h, (struct toy_script){0}, 64);
-    h.serving->api_key = "secret";
+    h.toy.serving->api_key = "secret";
     json_t *r = post(&h, CHAT, "{" HELLO "}", 401);
     ck_assert_str_eq(string_at(r, "error", "code"), "invalid_api_key");
     json_decref(r);

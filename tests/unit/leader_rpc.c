@@ -13,21 +13,15 @@
 #include "generate.pb-c.h"
 #include "leader/rpc_request.h"
 #include "tests/harness/rpc_client.h"
-#include "tests/harness/toy_engine.h"
+#include "tests/harness/toy_house.h"
 
 #define MODEL SOURCE_ROOT "/models/seedling"
 #define PATH "/moesaic.v1.Generate/Generate"
-#define SCRIPT "The capital of Kenya is Nairobi."
+#define SCRIPT TOY_ANSWER
 #define CONTEXT 100000
 
 struct house {
-    struct env *env;
-    struct toy_engine *toy;
-    struct tokenizer *tokenizer;
-    struct chat_template *chat_template;
-    struct model_spec spec;
-    struct id_list script;
-    struct serving *serving;
+    struct toy_house toy;
     struct stream *stream;
     struct render *render;
     struct rpc *rpc;
@@ -40,47 +34,14 @@ struct limits {
 };
 static const struct limits wide = {64, 64, 1u << 20};
 
-static void make_serving(struct house *h, const struct limits *limits) {
-    h->serving = mem_zalloc(sizeof *h->serving);
-    *h->serving = (struct serving){.env = h->env,
-                                   .engine = toy_engine_table(h->toy),
-                                   .tokenizer = h->tokenizer,
-                                   .chat_template = h->chat_template,
-                                   .spec = &h->spec,
-                                   .defaults = {.temperature = 1, .top_p = 1, .vocab = 2048},
-                                   .bos_token = "",
-                                   .eos_token = "<|im_end|>",
-                                   .model_name = "seedling",
-                                   .fingerprint = "fp",
-                                   .max_model_len = CONTEXT,
-                                   .digest = true,
-                                   .admit = {.max = limits->queue_max}};
-    meter_init(&h->serving->meter, CONTEXT);
-}
-
 static void house_start(struct house *h, struct toy_script script, struct limits limits) {
     struct err_text e = {""};
-    memset(h, 0, sizeof *h);
-    h->env = env_real_create();
-    ck_assert_msg(spec_load(&h->spec, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_msg(tokenizer_load(&h->tokenizer, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_msg(chat_template_load(&h->chat_template, MODEL, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(tokenizer_encode(h->tokenizer,
-                                      &(struct encode_text){SCRIPT, strlen(SCRIPT), false, 1000},
-                                      &h->script, &e),
-                     0);
-    if (script.ids == NULL) {
-        script.ids = h->script.ids;
-        script.n_ids = (uint32_t)h->script.n;
-    }
-    script.stop_id = h->spec.stop_ids[0];
-    if (script.slots == 0) script.slots = 16;
-    if (script.tick_ns == 0) script.tick_ns = NS_PER_MS;
-    h->toy = toy_engine_create(h->env, &script);
-    make_serving(h, &limits);
-    ck_assert_int_eq(stream_create(&h->stream, h->serving, &e), 0);
-    ck_assert_int_eq(render_create(&h->render, h->serving, h->stream, 2, &e), 0);
-    struct rpc_config config = {.serving = h->serving,
+    struct toy_house_config toy = {MODEL, script, limits.queue_max, CONTEXT};
+    toy_house_start(&h->toy, &toy);
+    struct serving *s = h->toy.serving;
+    ck_assert_int_eq(stream_create(&h->stream, s, &e), 0);
+    ck_assert_int_eq(render_create(&h->render, s, h->stream, 2, &e), 0);
+    struct rpc_config config = {.serving = s,
                                 .render = h->render,
                                 .host = "127.0.0.1",
                                 .calls_max = limits.calls_max,
@@ -91,16 +52,10 @@ static void house_start(struct house *h, struct toy_script script, struct limits
 static void house_stop(struct house *h) {
     rpc_stop(h->rpc);
     render_destroy(h->render);
-    toy_engine_stop(h->toy);
+    toy_engine_stop(h->toy.toy);
     stream_destroy(h->stream);
     rpc_destroy(h->rpc);
-    toy_engine_destroy(h->toy);
-    ck_assert_uint_eq(h->serving->admit.in_flight, 0);
-    mem_free(h->serving);
-    id_list_finish(&h->script);
-    chat_template_destroy(h->chat_template);
-    tokenizer_destroy(h->tokenizer);
-    env_real_destroy(h->env);
+    toy_house_stop(&h->toy);
 }
 
 // --- a client
@@ -162,7 +117,7 @@ static void expect_whole(struct house *h, struct rpc_client *c) {
     struct heard heard = hear(c);
     ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
     ck_assert_str_eq(heard.text.data, SCRIPT);
-    ck_assert_uint_eq(heard.n_ids, h->script.n + 1); // the stop id, too
+    ck_assert_uint_eq(heard.n_ids, h->toy.answer.n + 1); // the stop id, too
     ck_assert_uint_eq(heard.n_finishes, 1);
     buf_finish(&heard.text);
 }
@@ -200,7 +155,7 @@ START_TEST(errors_before_the_first_token_are_statuses) {
     expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
     house_stop(&h);
     house_start(&h, (struct toy_script){0}, wide);
-    h.serving->draining = true;
+    h.toy.serving->draining = true;
     expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
     house_stop(&h);
 }
@@ -213,14 +168,14 @@ static struct toy_script long_script(struct house *h, uint32_t *ids, uint32_t n_
     struct err_text e;
     size_t longest = 0;
     uint32_t id = 0;
-    ck_assert_int_eq(tokenizer_load(&h->tokenizer, MODEL, &e), 0);
-    for (uint32_t i = 0; i < tokenizer_vocab(h->tokenizer); i++) {
+    ck_assert_int_eq(tokenizer_load(&h->toy.tokenizer, MODEL, &e), 0);
+    for (uint32_t i = 0; i < tokenizer_vocab(h->toy.tokenizer); i++) {
         size_t bytes = 0;
-        if (tokenizer_bytes(h->tokenizer, i, &bytes) == NULL || bytes <= longest) continue;
+        if (tokenizer_bytes(h->toy.tokenizer, i, &bytes) == NULL || bytes <= longest) continue;
         longest = bytes;
         id = i;
     }
-    tokenizer_destroy(h->tokenizer);
+    tokenizer_destroy(h->toy.tokenizer);
     for (uint32_t i = 0; i < n_ids; i++)
         ids[i] = id;
     return (struct toy_script){.ids = ids, .n_ids = n_ids, .tick_ns = 20000};
@@ -233,9 +188,9 @@ START_TEST(a_client_that_never_reads_is_cut_and_its_request_aborted) {
     struct toy_script script = long_script(&h, ids, 80000);
     house_start(&h, script, wide);
     struct rpc_client *c = ask(&h, true);
-    ck_assert(toy_engine_await(h.toy, 1));
-    ck_assert(toy_engine_await(h.toy, 0));
-    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 1);
+    ck_assert(toy_engine_await(h.toy.toy, 1));
+    ck_assert(toy_engine_await(h.toy.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 1);
     struct buf message;
     buf_init(&message, 0);
     while (rpc_client_read(c, &message))
@@ -255,8 +210,8 @@ START_TEST(a_late_reader_gets_everything_in_few_messages) {
     struct toy_script script = long_script(&h, ids, 8000);
     house_start(&h, script, wide);
     struct rpc_client *c = ask(&h, true);
-    ck_assert(toy_engine_await(h.toy, 1));
-    ck_assert(toy_engine_await(h.toy, 0)); // all was said, and nothing read
+    ck_assert(toy_engine_await(h.toy.toy, 1));
+    ck_assert(toy_engine_await(h.toy.toy, 0)); // all was said, and nothing read
     struct heard heard = hear(c);
     ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
     ck_assert_uint_eq(heard.n_ids, 8001);
@@ -277,13 +232,13 @@ START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
     struct rpc_client *running = ask(&h, false);
     ck_assert(rpc_client_read(running, &message));
     struct rpc_client *waiting = ask(&h, false);
-    ck_assert(toy_engine_await(h.toy, 2));
+    ck_assert(toy_engine_await(h.toy.toy, 2));
     rpc_client_cancel(waiting);
-    ck_assert(toy_engine_await(h.toy, 1));
+    ck_assert(toy_engine_await(h.toy.toy, 1));
     rpc_client_close(waiting);
     rpc_client_close(running);
-    ck_assert(toy_engine_await(h.toy, 0));
-    ck_assert_uint_eq(toy_engine_counts(h.toy).aborted, 2);
+    ck_assert(toy_engine_await(h.toy.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 2);
     buf_finish(&message);
     house_stop(&h);
 }
@@ -318,10 +273,10 @@ START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
     for (int i = 0; i < N; i++)
         clients[i] = i < 3 ? rpc_client_open(h.port, PATH, false) : ask(&h, false);
     ck_assert(rpc_client_read(clients[3], &message));
-    ck_assert(toy_engine_await(h.toy, N - 3));
+    ck_assert(toy_engine_await(h.toy.toy, N - 3));
     ck_assert_uint_eq(rpc_n_calls(h.rpc), N - 3);
     rpc_stop(h.rpc);
-    ck_assert(toy_engine_await(h.toy, 0));
+    ck_assert(toy_engine_await(h.toy.toy, 0));
     for (int i = 0; i < N; i++) {
         while (rpc_client_read(clients[i], &message)) {
         }
