@@ -1,6 +1,5 @@
 // set_up_memory.c: memory runs out at every single allocation of the set-up paths: each time there
 // is one clean error, nothing is given out and (under ASan) nothing is left behind.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,6 +8,7 @@
 #include "common/model/folder.h"
 #include "leader/leader.h"
 #include "tests/harness/fabric_peers.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
 #include "worker/step.h"
 #include "worker/weights.h"
@@ -193,9 +193,5 @@ int main(void) {
     tcase_add_test(tcase, loading_weights_fails_cleanly_at_every_allocation);
     tcase_add_test(tcase, leader_create_fails_cleanly_at_every_allocation);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

@@ -1,7 +1,6 @@
 // logits.c: the forward pass against Hugging Face transformers in float32: every logit of every
 // kept position within 1e-4 of the largest one, and the same next token, whatever the chunks, the
 // ranks and the kernel table. regen.py made the data.
-#include <check.h>
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,7 @@
 
 #include "common/base/mem.h"
 #include "tests/harness/serve.h"
+#include "tests/harness/suite.h"
 
 #define TOLERANCE 1e-4
 #define RANKS_MOST 4
@@ -175,9 +175,5 @@ int main(void) {
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, logits_equal_those_of_transformers, 0, N_MODELS);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

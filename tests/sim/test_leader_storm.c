@@ -1,13 +1,13 @@
 // test_leader_storm.c: the leader with toy workers that die, stall, lie and come back at random, in
 // virtual time. No model runs, so thousands of schedules of joining, forming, losing and recovering
 // fit into seconds; test_storm has the real workers.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/toy_cluster.h"
 #include "tests/sim/world.h"
 
@@ -308,9 +308,5 @@ int main(void) {
     tcase_add_test(t, leader_storm_replays_from_its_seed);
     Suite *s = suite_create("leader_storm");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

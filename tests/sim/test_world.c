@@ -1,6 +1,5 @@
 // test_world.c: the simulator itself: equal seeds give equal runs, time is virtual, kills are seen,
 // deadlocks are found.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/net/channel_mem.h"
 #include "common/net/fabric_mem.h"
+#include "tests/harness/suite.h"
 #include "tests/sim/world.h"
 
 #define PEERS 4
@@ -317,9 +317,5 @@ int main(void) {
     tcase_add_test(t, deadlocks_and_livelocks_are_found);
     tcase_add_test(t, the_script_can_own_a_channel_and_a_restarted_server_is_found_again);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

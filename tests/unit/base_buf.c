@@ -1,10 +1,10 @@
 // base_buf.c: text buffers and JSON strings.
 #include "common/base/buf.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 
 static void expect(struct buf *b, const char *want) {
     ck_assert(!b->failed);
@@ -85,9 +85,5 @@ int main(void) {
     tcase_add_test(t, json_escapes_controls_quotes_and_backslash);
     tcase_add_test(t, json_replaces_bytes_that_are_not_utf8);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return suite_run(s);
 }

@@ -1,11 +1,11 @@
 // base_env_real.c: the real env: clocks that run, wakes that stick, waits that end.
-#include <check.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/env.h"
+#include "tests/harness/suite.h"
 
 static struct env *env;
 static struct waker *waker;
@@ -98,9 +98,5 @@ int main(void) {
     tcase_add_test(t, no_wake_from_another_thread_is_lost);
     tcase_add_test(t, stop_is_for_good_and_random_numbers_differ);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -1,7 +1,6 @@
 // base_file.c: limits, short files and things that are no files.
 #include "common/base/file.h"
 
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 
 static char folder[256];
 
@@ -86,9 +86,5 @@ int main(void) {
     tcase_add_test(c, file_that_ends_early_is_an_error);
     Suite *s = suite_create("base_file");
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

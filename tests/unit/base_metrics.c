@@ -1,10 +1,10 @@
 // base_metrics.c: histograms and the Prometheus text format.
 #include "common/base/metrics.h"
 
-#include <check.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 
 static char *text_of(struct buf *b) {
     ck_assert(!b->failed);
@@ -77,9 +77,5 @@ int main(void) {
     tcase_add_test(t, label_values_are_escaped);
     tcase_add_test(t, numbers_read_back_equal_in_their_shortest_form);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return suite_run(s);
 }

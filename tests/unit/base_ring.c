@@ -1,6 +1,5 @@
 // base_ring.c: items come out once, in order, also between threads; a full or closed ring refuses;
 // lists lose nothing.
-#include <check.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdint.h>
@@ -10,6 +9,7 @@
 #include "common/base/list.h"
 #include "common/base/mem.h"
 #include "common/base/ring.h"
+#include "tests/harness/suite.h"
 
 START_TEST(ring_gives_items_back_in_order_and_refuses_when_full) {
     struct ring *r;
@@ -126,9 +126,5 @@ int main(void) {
     tcase_add_test(t, list_removes_from_any_place);
     Suite *s = suite_create("base_ring");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

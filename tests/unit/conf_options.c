@@ -1,10 +1,10 @@
 // conf_options.c: the table of options: sources, their order, and refusals that name what was
 // wrong.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/conf/options.h"
+#include "tests/harness/suite.h"
 
 static struct arena arena;
 static struct err_text err;
@@ -240,9 +240,5 @@ int main(void) {
     tcase_add_test(tc, help_names_every_option);
     tcase_add_test(tc, the_documents_are_made_from_the_tables);
     suite_add_tcase(suite, tc);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -1,12 +1,12 @@
 // leader_members.c: Who may join, how a group forms, and what each kind of loss does to it; hostile
 // words lose a worker, never the leader.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "tests/harness/fake_cluster.h"
+#include "tests/harness/suite.h"
 
 static struct fake_cluster f;
 
@@ -560,9 +560,5 @@ int main(void) {
     tcase_add_test(t, members_say_what_they_wait_for);
     Suite *s = suite_create("leader_members");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

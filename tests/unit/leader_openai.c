@@ -1,7 +1,7 @@
 // leader_openai.c: what bodies are accepted, what they mean, and what is refused by which name.
 #include "leader/openai.h"
+#include "tests/harness/suite.h"
 
-#include <check.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -347,9 +347,5 @@ int main(void) {
     tcase_add_test(t, stop_strings_are_bounded);
     tcase_add_test(t, bodies_that_are_no_object_deep_or_doubled_are_refused);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return suite_run(s);
 }

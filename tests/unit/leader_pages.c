@@ -1,9 +1,9 @@
 // leader_pages.c: block accounts: what is promised can be taken, what is given back can be promised
 // again, and the recount sees errors.
-#include <check.h>
 #include <stdlib.h>
 
 #include "leader/pages.h"
+#include "tests/harness/suite.h"
 
 START_TEST(pages_needed_counts_started_blocks) {
     ck_assert_uint_eq(pages_needed(0), 0);
@@ -68,9 +68,5 @@ int main(void) {
     tcase_add_test(t, pages_check_sees_what_does_not_add_up);
     Suite *s = suite_create("leader_pages");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -1,11 +1,11 @@
 // leader_run.c: a whole leader on its own thread with toy workers on theirs: real threads, real
 // waits, memory for a network.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/toy_cluster.h"
 
 static struct toy_cluster c;
@@ -456,9 +456,5 @@ int main(void) {
     tcase_add_test(t, run_refuses_a_configuration_that_cannot_work);
     Suite *s = suite_create("leader_run");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -1,6 +1,5 @@
 // leader_sched.c: the scheduler with toy ranks that answer its plans: no network, no clock, any
 // order of results.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +7,7 @@
 #include "common/base/check.h"
 #include "leader/sched_state.h"
 #include "leader/wire.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/toy_rank.h"
 
 #define VOCAB 97
@@ -556,9 +556,5 @@ int main(void) {
     tcase_add_test(t, request_moves_only_along_its_table);
     Suite *s = suite_create("leader_sched");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

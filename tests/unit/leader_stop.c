@@ -1,7 +1,7 @@
 // leader_stop.c: stop strings in a growing text.
 #include "leader/stop.h"
+#include "tests/harness/suite.h"
 
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -112,9 +112,5 @@ int main(void) {
     tcase_add_test(t, a_possible_beginning_is_held_back_and_nothing_else);
     tcase_add_test(t, without_stop_strings_everything_is_shown_at_once);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_NORMAL);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed != 0;
+    return suite_run(s);
 }

@@ -1,12 +1,12 @@
 // leader_wire.c: Plans and results on the wire: what is asked for comes back checked, and a result
 // that lies about any field is refused.
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "leader/wire.h"
 #include "step.pb-c.h"
+#include "tests/harness/suite.h"
 
 #define VOCAB 50
 typedef Moesaic__Step__V1__StepResult pb_result;
@@ -203,9 +203,5 @@ int main(void) {
     tcase_add_test(t, wire_decode_survives_bytes_of_any_kind);
     Suite *s = suite_create("leader_wire");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

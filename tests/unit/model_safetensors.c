@@ -2,7 +2,6 @@
 // and the good ones.
 #include "common/model/safetensors.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 
 static int parse(struct safetensors_header *h, const char *json, uint64_t data_bytes,
                  struct err_text *e) {
@@ -393,9 +393,5 @@ int main(void) {
     tcase_add_test(c, open_refuses_what_is_no_regular_file);
     Suite *s = suite_create("model_safetensors");
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

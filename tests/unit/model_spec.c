@@ -1,6 +1,5 @@
 // model_spec.c: config.json to a spec: what is understood, and that everything else is refused by
 // its name.
-#include <check.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "common/base/mem.h"
 #include "common/model/spec.h"
+#include "tests/harness/suite.h"
 
 static const char qwen_base[] =
     "{\"architectures\": [\"Qwen3MoeForCausalLM\"], \"model_type\": \"qwen3_moe\", "
@@ -452,9 +452,5 @@ int main(void) {
     tcase_add_test(c, spec_load_survives_every_failed_allocation);
     Suite *s = suite_create("model_spec");
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

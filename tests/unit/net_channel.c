@@ -3,7 +3,6 @@
 //
 // For those the program starts itself again as a worker ("worker ADDRESS") or as a server ("server
 // PORT").
-#include <check.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,6 +17,7 @@
 #include "common/base/limits.h"
 #include "common/net/channel.h"
 #include "common/net/channel_mem.h"
+#include "tests/harness/suite.h"
 
 enum { MEMORY, GRPC, KINDS };
 
@@ -475,9 +475,5 @@ int main(int argc, char **argv) {
     tcase_add_test(t, a_killed_or_stopped_leader_is_noticed_and_found_again);
     tcase_add_test(t, an_idle_stream_stays_open);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -1,6 +1,5 @@
 // net_fabric.c: the fabrics keep one contract: every case runs over memory and over UCX's
 // transports.
-#include <check.h>
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "tests/harness/fabric_peers.h"
+#include "tests/harness/suite.h"
 
 struct variant {
     enum fabric_kind kind;
@@ -456,9 +456,5 @@ int main(void) {
     tcase_add_test(t, a_killed_process_is_lost_to_its_peers_and_sends_nothing);
     tcase_add_test(t, a_group_of_one_talks_to_itself_only);
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

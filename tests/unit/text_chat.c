@@ -3,7 +3,6 @@
 //
 // TEMPLATE_CASES runs the comparison on another file of cases (see
 // tests/data/text/make_template_cases.py).
-#include <check.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/text/chat.h"
 #include "common/text/tokenizer.h"
+#include "tests/harness/suite.h"
 
 static const char variables_text[] =
     "{\"s\": \"Hello\", \"n\": 3, \"x\": 2.5, \"none\": null, \"t\": true, \"f\": false, \"l\": "
@@ -356,9 +356,5 @@ int main(void) {
     tcase_add_test(t, a_conversation_has_the_ids_that_hugging_face_gives_it);
     tcase_add_test(t, a_user_cannot_forge_a_role);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

@@ -2,7 +2,6 @@
 //
 // TOKENIZER_FOLDER and TOKENIZER_CASES run the comparison on another model's files (see
 // tests/data/text).
-#include <check.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "common/text/nfc.h"
 #include "common/text/tokenizer.h"
 #include "common/text/utf8.h"
+#include "tests/harness/suite.h"
 
 #define IDS_MAX 1000000
 
@@ -365,9 +365,5 @@ int main(void) {
         tcase_add_test(t, ids_of_tokens_are_found_by_content);
     }
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

@@ -2,7 +2,6 @@
 // is refused by name.
 //
 // Each case is the small valid file of tokenizer_text() with one place replaced.
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "common/text/bpe.h"
 #include "common/text/split.h"
 #include "common/text/tokenizer.h"
+#include "tests/harness/suite.h"
 
 #define FILE_BYTES_MAX (1 << 16)
 
@@ -371,9 +371,5 @@ int main(void) {
     tcase_add_test(t, a_pattern_made_to_explode_ends_in_an_error);
     tcase_add_test(t, long_runs_of_any_kind_encode_within_the_limits);
     suite_add_tcase(s, t);
-    SRunner *runner = srunner_create(s);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }

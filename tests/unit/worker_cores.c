@@ -1,8 +1,8 @@
 // worker_cores.c: tests of how CPUs and memory are found and shared.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/suite.h"
 #include "worker/cores.h"
 
 static struct core_set make_set(uint32_t n, uint32_t usable) {
@@ -136,9 +136,5 @@ int main(void) {
     tcase_add_test(tcase, cores_parses_bytes_and_refuses_overflow);
     tcase_add_test(tcase, cores_finds_the_cgroup_of_each_version);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

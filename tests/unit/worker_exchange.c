@@ -1,13 +1,13 @@
 // worker_exchange.c: what a peer sends in dispatch and combine is data from outside: sizes must add
 // up and experts must be here, or the message is refused; and a rank that lies in a step is found
 // out.
-#include <check.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "common/net/fabric_mem.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
 #include "worker/combine.h"
 #include "worker/dispatch.h"
@@ -332,9 +332,5 @@ int main(void) {
     tcase_add_test(tests, route_weights_follow_the_spec);
     tcase_add_test(tests, route_chooses_different_experts_whatever_the_numbers);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

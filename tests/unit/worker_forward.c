@@ -1,11 +1,11 @@
 // worker_forward.c: one answer: what a request answers does not depend on chunks, company, pages or
 // the kernel table. Each test serves the same requests in two ways and compares tokens,
 // log-probabilities and digests bit by bit.
-#include <check.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/harness/answers.h"
+#include "tests/harness/suite.h"
 
 static void (*const specs[])(struct model_spec *) = {tiny_spec, tiny_spec_odd};
 static const enum dtype kvs[] = {DTYPE_F32, DTYPE_BF16};
@@ -83,9 +83,5 @@ int main(void) {
     tcase_add_test(tests, token_from_slot_equals_the_token_sent);
     tcase_add_loop_test(tests, kernel_tables_change_nothing, 0, 2 * DTYPE_COUNT);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -1,10 +1,10 @@
 // worker_link.c: tests of what the worker believes of the leader's messages.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 #include "worker/link.h"
 
 typedef Moesaic__Control__V1__JoinDown join_down;
@@ -191,9 +191,5 @@ int main(void) {
     tcase_add_test(tcase, link_decode_reports_memory_out_as_refusal_without_a_leak);
     tcase_add_test(tcase, link_host_is_a_name_and_the_boot);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

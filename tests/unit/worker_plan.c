@@ -1,6 +1,5 @@
 // worker_plan.c: a plan is data from outside: whatever is wrong in it is refused by name before
 // anything is computed, and what is right runs without allocating.
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,6 +7,7 @@
 
 #include "common/base/mem.h"
 #include "tests/harness/serve.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
 
 // One rank with 4 slots, 40 rows, 64 positions (4 pages a sequence) and 12 pages.
@@ -374,9 +374,5 @@ int main(void) {
     tcase_add_test(tests, creation_refuses_what_does_not_fit);
     tcase_add_test(tests, pages_that_fit_are_counted_with_all_they_cost);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -1,12 +1,12 @@
 // worker_pool.c: the compute team runs every item once, sleeps and wakes without losing a loop, and
 // ends cleanly.
-#include <check.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
 #include "worker/pool.h"
 
 #define ITEMS_MAX 5000
@@ -121,9 +121,5 @@ int main(void) {
     tcase_add_test(tests, threads_are_pinned_and_the_callers_cores_come_back);
     tcase_add_test(tests, bad_arguments_are_refused);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

@@ -1,9 +1,9 @@
 // worker_ranks.c: one answer: what a request answers does not depend on how many threads and ranks
 // computed it. Ranks are threads of this process over the memory fabric; with 7 ranks some own no
 // expert.
-#include <check.h>
 
 #include "tests/harness/answers.h"
+#include "tests/harness/suite.h"
 
 static void (*const specs[])(struct model_spec *) = {tiny_spec, tiny_spec_odd};
 
@@ -59,9 +59,5 @@ int main(void) {
     tcase_add_loop_test(tests, ranks_and_threads_together_change_nothing, 0, 2);
     tcase_add_test(tests, a_model_without_experts_runs_on_any_number_of_ranks);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

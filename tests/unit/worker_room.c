@@ -1,9 +1,9 @@
 // worker_room.c: a rank promises only pages that fit beside its weights and its step, and refuses
 // what cannot run, with the numbers.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
 #include "worker/room.h"
 
@@ -114,9 +114,5 @@ int main(void) {
     tcase_add_test(t, messages_that_no_worker_would_take_are_refused_before_the_first_step);
     Suite *s = suite_create("worker_room");
     suite_add_tcase(s, t);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(s);
 }

@@ -1,11 +1,11 @@
 // worker_sample.c: sampling against the contract written out plainly: a full sort, every sum over
 // everything.
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/harness/suite.h"
 #include "worker/sample.h"
 
 #define VOCAB_LARGEST 40000
@@ -363,9 +363,5 @@ int main(void) {
     tcase_add_test(tests, what_is_not_finite_is_never_sampled);
     tcase_add_test(tests, logprobs_are_of_the_raw_logits_in_order);
     suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    return suite_run(suite);
 }

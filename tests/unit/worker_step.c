@@ -1,10 +1,10 @@
 // worker_step.c: tests of one step's way in and out: good plans are answered, wrong ones are
 // answered with their fault.
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "tests/harness/fabric_peers.h"
+#include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
 #include "worker/step.h"
 
@@ -242,9 +242,5 @@ int main(void) {
     tcase_add_test(tcase, step_refuses_a_plan_larger_than_its_block);
     tcase_add_test(tcase, step_takes_the_largest_plan_that_its_slots_allow);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

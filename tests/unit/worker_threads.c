@@ -1,7 +1,6 @@
 // worker_threads.c: real workers with all their threads (loader, control, engine, compute) and a
 // real leader over the memory channel and fabric: made for the thread sanitizer. One worker leaves
 // and comes back; the answers stay.
-#include <check.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -12,6 +11,7 @@
 #include "common/net/channel_mem.h"
 #include "common/net/fabric_mem.h"
 #include "leader/leader.h"
+#include "tests/harness/suite.h"
 #include "worker/worker.h"
 
 #define FOLDER SOURCE_ROOT "/tests/data/models/tiny-qwen3-moe"
@@ -243,9 +243,5 @@ int main(void) {
     tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, workers_answer_alike_before_and_after_one_of_them_left_and_came_back);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return suite_run(suite);
 }

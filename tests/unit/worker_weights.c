@@ -2,7 +2,6 @@
 // and threads.
 #include "worker/weights.h"
 
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/model/folder.h"
 #include "common/model/safetensors.h"
+#include "tests/harness/suite.h"
 
 static const char *const models[] = {TEST_DATA "/models/tiny-qwen3-moe",
                                      TEST_DATA "/models/tiny-mixtral", TEST_DATA "/models/awkward",
@@ -546,9 +546,5 @@ int main(void) {
     tcase_add_test(c, folder_digest_sees_config_and_layout_but_no_weights);
     Suite *s = suite_create("worker_weights");
     suite_add_tcase(s, c);
-    SRunner *r = srunner_create(s);
-    srunner_run_all(r, CK_ENV);
-    int failed = srunner_ntests_failed(r);
-    srunner_free(r);
-    return failed == 0 ? 0 : 1;
+    return suite_run(s);
 }
