@@ -5,7 +5,7 @@ build:
 	@deploy/install-deps.sh build
 	@cmake --preset release >build.log 2>&1 || { cat build.log; exit 1; }
 	@rm -f build.log
-	@cmake --build --preset release
+	@cmake --build --preset release --target moe-leader moe-worker moectl
 
 # Starts a leader and two workers with the embedded model, asks questions, prints answers and a table, and stops them.
 demo: build
@@ -20,6 +20,7 @@ test:
 	@python3 tests/run.py
 
 bench: build
+	@cmake --build --preset release
 	@tests/bench/run.sh
 
 # Runs each fuzzer for MINUTES (default 10) and keeps what it finds under build/fuzz.
