@@ -310,7 +310,7 @@ static bool later(struct render *r, struct comparisons *c, struct comparison pai
     return true;
 }
 
-static bool equal_lists(struct render *r, const struct comparison *p, struct comparisons *todo,
+static bool equal_lists(struct render *r, const struct comparison *p, struct comparisons *pending,
                         bool *equal) {
     size_t n_a = 0, n_b = 0;
     value_length(&p->a, &n_a);
@@ -320,12 +320,12 @@ static bool equal_lists(struct render *r, const struct comparison *p, struct com
     *equal = n_a == n_b && tuple_a == tuple_b;
     for (size_t i = 0; i < n_a && *equal; i++) {
         struct comparison next = {value_at(&p->a, i), value_at(&p->b, i), p->depth + 1};
-        if (!later(r, todo, next)) return false;
+        if (!later(r, pending, next)) return false;
     }
     return true;
 }
 
-static bool equal_dicts(struct render *r, const struct comparison *p, struct comparisons *todo,
+static bool equal_dicts(struct render *r, const struct comparison *p, struct comparisons *pending,
                         bool *equal) {
     size_t n_a = 0, n_b = 0;
     struct value items;
@@ -342,7 +342,7 @@ static bool equal_dicts(struct render *r, const struct comparison *p, struct com
                                "chat template: comparing dicts with such keys is not supported");
         if (!value_get(r, &p->b, &pair[0], &next.b)) return false;
         *equal = next.b.kind != VALUE_UNDEFINED;
-        if (*equal && !later(r, todo, next)) return false;
+        if (*equal && !later(r, pending, next)) return false;
     }
     return true;
 }
@@ -353,15 +353,15 @@ static bool equal_numbers(const struct value *a, const struct value *b) {
     return value_real(a) == value_real(b);
 }
 
-static bool equal_step(struct render *r, const struct comparison *p, struct comparisons *todo,
+static bool equal_step(struct render *r, const struct comparison *p, struct comparisons *pending,
                        bool *equal) {
     const struct value *a = &p->a, *b = &p->b;
     if (value_is_number(a) && value_is_number(b)) {
         *equal = equal_numbers(a, b);
         return true;
     }
-    if (value_is_list(a) && value_is_list(b)) return equal_lists(r, p, todo, equal);
-    if (value_is_dict(a) && value_is_dict(b)) return equal_dicts(r, p, todo, equal);
+    if (value_is_list(a) && value_is_list(b)) return equal_lists(r, p, pending, equal);
+    if (value_is_dict(a) && value_is_dict(b)) return equal_dicts(r, p, pending, equal);
     *equal = a->kind == b->kind;
     if (!*equal || a->kind == VALUE_NONE || a->kind == VALUE_UNDEFINED) return true;
     if (a->kind == VALUE_TEXT) {
@@ -374,11 +374,11 @@ static bool equal_step(struct render *r, const struct comparison *p, struct comp
 
 bool value_equal(struct render *r, const struct value *a, const struct value *b, bool *equal) {
     struct comparison first = {*a, *b, 0};
-    struct comparisons todo = {0};
-    if (!equal_step(r, &first, &todo, equal)) return false;
-    while (*equal && todo.n > 0) {
-        struct comparison next = todo.list[--todo.n];
-        if (!render_spend(r, 0) || !equal_step(r, &next, &todo, equal)) return false;
+    struct comparisons pending = {0};
+    if (!equal_step(r, &first, &pending, equal)) return false;
+    while (*equal && pending.n > 0) {
+        struct comparison next = pending.list[--pending.n];
+        if (!render_spend(r, 0) || !equal_step(r, &next, &pending, equal)) return false;
     }
     return true;
 }
