@@ -374,8 +374,15 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
 
 void http_quiesce(struct http *h) {
     if (atomic_exchange(&h->quiesced, true)) return;
-    MHD_socket fd = MHD_quiesce_daemon(h->daemon);
-    if (fd != MHD_INVALID_SOCKET) close(fd);
+    // MHD's thread may be about to take the socket out of its epoll set: it is closed only after
+    // that thread ended, lest the number means another file by then. Until then it refuses.
+    h->listen_fd = MHD_quiesce_daemon(h->daemon);
+    if (h->listen_fd >= 0) shutdown(h->listen_fd, SHUT_RDWR);
+}
+
+static void close_socket(struct http *h) {
+    if (h->listen_fd >= 0) close(h->listen_fd);
+    h->listen_fd = -1;
 }
 
 static bool all_left(struct http *h) {
@@ -400,6 +407,7 @@ void http_stop(struct http *h) {
     if (!all_left(h)) log_warn("http", "calls in flight did not end; stopping anyway");
     MHD_stop_daemon(h->daemon);
     h->daemon = NULL;
+    close_socket(h);
 }
 
 void http_destroy(struct http *h) {
