@@ -176,6 +176,7 @@ static int start_host(struct channel_grpc_server *c, uint16_t *port, struct err_
                                         .token = c->base.config.token,
                                         .message_bytes_max = CONTROL_MESSAGE_BYTES_MAX};
     struct grpc_method join = {.path = JOIN_PATH,
+                               .early_header = true,
                                .context = c,
                                .opened = join_opened,
                                .message = join_message,

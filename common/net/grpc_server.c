@@ -33,8 +33,9 @@
 struct grpc_server_call {
     struct grpc_server_call *next, *previous; // in the host's list
     struct grpc_server_host *host;
-    struct grpc_stream *stream;       // owned reference
-    const struct grpc_method *method; // NULL: refused
+    struct grpc_stream *stream;          // owned reference
+    const struct grpc_method *method;    // NULL: refused
+    const grpc_metadata_array *metadata; // what came with it; NULL outside opened
     void *state;
     int64_t opened_ns;
     atomic_bool asked; // a message came
@@ -88,6 +89,31 @@ int grpc_server_call_send(struct grpc_server_call *call, const void *data, size_
 
 void grpc_server_call_end(struct grpc_server_call *call, int code, const char *text) {
     grpc_stream_end(call->stream, (grpc_status_code)code, text, env_now_ns(call->host->env));
+}
+
+void grpc_server_call_end_pushback(struct grpc_server_call *call, int code, const char *text,
+                                   int64_t pushback_ms) {
+    struct grpc_stream_status status = {(grpc_status_code)code, text, pushback_ms};
+    grpc_stream_end_with(call->stream, &status, env_now_ns(call->host->env));
+}
+
+bool grpc_server_call_add_metadata(struct grpc_server_call *call, const char *key,
+                                   const char *value) {
+    return grpc_stream_add_metadata(call->stream, key, value);
+}
+
+bool grpc_server_call_metadata(const struct grpc_server_call *call, const char *key, char *out,
+                               size_t bytes) {
+    for (size_t i = 0; call->metadata != NULL && i < call->metadata->count; i++) {
+        const grpc_metadata *m = &call->metadata->metadata[i];
+        size_t n = GRPC_SLICE_LENGTH(m->value);
+        if (grpc_slice_str_cmp(m->key, key) != 0) continue;
+        if (n >= bytes) return false;
+        memcpy(out, GRPC_SLICE_START_PTR(m->value), n);
+        out[n] = '\0';
+        return true;
+    }
+    return false;
 }
 
 void grpc_server_call_cancel(struct grpc_server_call *call, int code, const char *text) {
@@ -166,19 +192,18 @@ static void watch_close(struct grpc_server_call *call) {
     grpc_stream_start(call->stream, OP_CLOSE, &op, 1);
 }
 
-static void send_accept(struct grpc_server_call *call) {
+static void send_early_header(struct grpc_server_call *call) {
     grpc_metadata accept = {.key = grpc_slice_from_static_string(GRPC_ACCEPT_KEY),
                             .value = grpc_slice_from_static_string("1")};
     grpc_op op = {.op = GRPC_OP_SEND_INITIAL_METADATA};
-    bool accepted = call->method != NULL;
-    op.data.send_initial_metadata.count = accepted ? 1 : 0;
-    op.data.send_initial_metadata.metadata = accepted ? &accept : NULL;
+    op.data.send_initial_metadata.count = 1;
+    op.data.send_initial_metadata.metadata = &accept;
     grpc_stream_start(call->stream, OP_OPEN, &op, 1);
     grpc_stream_set_writable(call->stream);
 }
 
 static void refuse(struct grpc_server_call *call, grpc_status_code code, const char *text) {
-    send_accept(call);
+    grpc_stream_set_late_header(call->stream);
     grpc_server_call_end(call, code, text);
 }
 
@@ -193,6 +218,19 @@ static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call 
         h->stranger_ns = call->opened_ns;
     }
     refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+}
+
+static void open_call(struct grpc_server_call *call, const struct grpc_method *method,
+                      const grpc_metadata_array *metadata) {
+    call->method = method;
+    call->metadata = metadata;
+    if (method->early_header)
+        send_early_header(call);
+    else
+        grpc_stream_set_late_header(call->stream);
+    method->opened(method->context, call, &call->state);
+    call->metadata = NULL;
+    grpc_stream_receive(call->stream);
 }
 
 static void accept_call(struct grpc_server_host *h, struct request *r) {
@@ -221,10 +259,7 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
     else if (h->token != NULL && !method->without_token && !has_token(h, &r->metadata))
         refuse_stranger(h, call, r->call);
     else {
-        call->method = method;
-        send_accept(call);
-        method->opened(method->context, call, &call->state);
-        grpc_stream_receive(call->stream);
+        open_call(call, method, &r->metadata);
     }
 }
 

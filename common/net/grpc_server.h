@@ -18,12 +18,13 @@
 struct grpc_server_host;
 struct grpc_server_call;
 
-// The metadata key of the server's first answer: with it a client knows that its call was accepted.
+// The metadata key of an early header: with it a client knows that its call was accepted.
 #define GRPC_ACCEPT_KEY "moesaic-accept"
 
 struct grpc_method {
     const char *path;   // "/moesaic.control.v1.Cluster/Join"
     bool without_token; // may be called without the server's token
+    bool early_header;  // the client is told at once that its call was accepted, before any message
     int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
     int64_t end_ns;     // what an ending call gets to read what was sent; 0: a second
     void *context;
@@ -56,14 +57,28 @@ int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct er
 // closed callback. NULL is fine.
 void grpc_server_host_destroy(struct grpc_server_host *h);
 
+// Of the call's own metadata, as text with its end: the first value of a key (lower case), or false
+// when there is none, it does not fit, or the call has left opened. Server's thread.
+bool grpc_server_call_metadata(const struct grpc_server_call *call, const char *key, char *out,
+                               size_t bytes);
+
 // Any thread that holds a reference; opened may take one, closed must have given it back or do it
 // later.
 void grpc_server_call_ref(struct grpc_server_call *call);
 void grpc_server_call_unref(struct grpc_server_call *call);
 // Copies; ERR_PEER_LOST when the call is over. 1,000 messages waiting cancel the call.
 int grpc_server_call_send(struct grpc_server_call *call, const void *data, size_t bytes);
+// Copies one entry of what goes out with the first message, or with the status of a call that ends
+// without one. At most GRPC_STREAM_METADATA_MAX; false when gRPC cannot carry it (the key is lower
+// case, the value printable ASCII), the first message is on its way, or the header was early.
+bool grpc_server_call_add_metadata(struct grpc_server_call *call, const char *key,
+                                   const char *value);
 // Ends the call after what was sent; code is a grpc_status_code.
 void grpc_server_call_end(struct grpc_server_call *call, int code, const char *text);
+// The same, and tells the client's retry policy (gRFC A6) when to come again; below 0: not at all.
+// Clients try again only what ended without a message.
+void grpc_server_call_end_pushback(struct grpc_server_call *call, int code, const char *text,
+                                   int64_t pushback_ms);
 // Ends it at once; what waits is lost. code as above.
 void grpc_server_call_cancel(struct grpc_server_call *call, int code, const char *text);
 

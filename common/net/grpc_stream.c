@@ -22,7 +22,8 @@ struct grpc_stream *grpc_stream_create(grpc_call *call, bool is_server, void *ow
     }
     s->call = call;
     s->is_server = is_server;
-    s->in_flight_text = grpc_empty_slice();
+    s->in_flight_text = s->in_flight_pushback = grpc_empty_slice();
+    s->pushback_ms = GRPC_STREAM_NO_PUSHBACK;
     atomic_init(&s->refs, 1);
     pthread_mutex_init(&s->lock, NULL);
     for (int op = 0; op < OP_COUNT; op++)
@@ -48,6 +49,10 @@ static void drop_queue(struct grpc_stream *s) {
 void grpc_stream_unref(struct grpc_stream *s) {
     if (s == NULL || atomic_fetch_sub(&s->refs, 1) != 1) return;
     check(s->call == NULL); // its events would still point here
+    for (size_t i = 0; i < s->n_metadata; i++) {
+        grpc_slice_unref(s->metadata[i].key);
+        grpc_slice_unref(s->metadata[i].value);
+    }
     pthread_mutex_destroy(&s->lock);
     mem_free(s);
 }
@@ -67,6 +72,16 @@ static void start_locked(struct grpc_stream *s, enum stream_op op, const grpc_op
     cancel_locked(s, GRPC_STATUS_INTERNAL, "gRPC refused an operation");
 }
 
+// A late header travels with whatever comes first; the number of ops it took.
+static size_t add_header(struct grpc_stream *s, grpc_op *op, bool with_metadata) {
+    if (!s->late_header) return 0;
+    s->late_header = false;
+    *op = (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA};
+    op->data.send_initial_metadata.count = with_metadata ? s->n_metadata : 0;
+    op->data.send_initial_metadata.metadata = s->metadata;
+    return 1;
+}
+
 static void send_next(struct grpc_stream *s) {
     struct grpc_outgoing *out = s->first;
     s->first = out->next;
@@ -75,21 +90,47 @@ static void send_next(struct grpc_stream *s) {
     s->in_flight = out->buffer;
     s->sending = true;
     mem_free(out);
-    grpc_op op = {.op = GRPC_OP_SEND_MESSAGE};
-    op.data.send_message.send_message = s->in_flight;
-    start_locked(s, OP_SEND, &op, 1);
+    grpc_op ops[2];
+    size_t n = add_header(s, ops, true);
+    ops[n] = (grpc_op){.op = GRPC_OP_SEND_MESSAGE};
+    ops[n].data.send_message.send_message = s->in_flight;
+    start_locked(s, OP_SEND, ops, n + 1);
+}
+
+// Fills out with what belongs behind the messages; the number of entries.
+static size_t make_trailers(struct grpc_stream *s, bool without_message,
+                            grpc_metadata out[GRPC_STREAM_METADATA_MAX + 1]) {
+    size_t n = without_message ? s->n_metadata : 0;
+    memcpy(out, s->metadata, n * sizeof *out);
+    if (s->pushback_ms == GRPC_STREAM_NO_PUSHBACK) return n;
+    char text[24];
+    snprintf(text, sizeof text, "%lld", (long long)s->pushback_ms);
+    out[n] = (grpc_metadata){.key = grpc_slice_from_static_string("grpc-retry-pushback-ms"),
+                             .value = grpc_slice_from_copied_string(text)};
+    s->in_flight_pushback = out[n].value;
+    return n + 1;
+}
+
+static void send_status(struct grpc_stream *s) {
+    grpc_metadata trailers[GRPC_STREAM_METADATA_MAX + 1];
+    grpc_op ops[2];
+    size_t n = add_header(s, ops, false);
+    ops[n] = (grpc_op){.op = GRPC_OP_SEND_STATUS_FROM_SERVER};
+    s->in_flight_text = grpc_slice_from_copied_string(s->text);
+    ops[n].data.send_status_from_server.trailing_metadata_count = make_trailers(s, n > 0, trailers);
+    ops[n].data.send_status_from_server.trailing_metadata = trailers;
+    ops[n].data.send_status_from_server.status = s->code;
+    ops[n].data.send_status_from_server.status_details = &s->in_flight_text;
+    start_locked(s, OP_END, ops, n + 1);
 }
 
 static void send_end(struct grpc_stream *s) {
-    grpc_op op = {.op = s->is_server ? GRPC_OP_SEND_STATUS_FROM_SERVER
-                                     : GRPC_OP_SEND_CLOSE_FROM_CLIENT};
+    grpc_op op = {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT};
     s->end_sent = true;
-    if (s->is_server) {
-        s->in_flight_text = grpc_slice_from_copied_string(s->text);
-        op.data.send_status_from_server.status = s->code;
-        op.data.send_status_from_server.status_details = &s->in_flight_text;
-    }
-    start_locked(s, OP_END, &op, 1);
+    if (s->is_server)
+        send_status(s);
+    else
+        start_locked(s, OP_END, &op, 1);
 }
 
 static void pump(struct grpc_stream *s) {
@@ -131,17 +172,38 @@ int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes) {
     return rc;
 }
 
-void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text,
-                     int64_t now_ns) {
+void grpc_stream_end_with(struct grpc_stream *s, const struct grpc_stream_status *status,
+                          int64_t now_ns) {
     pthread_mutex_lock(&s->lock);
     if (!s->ending) {
         s->ending = true;
         s->ending_ns = now_ns;
-        s->code = code;
-        snprintf(s->text, sizeof s->text, "%s", text);
+        s->code = status->code;
+        s->pushback_ms = status->pushback_ms;
+        snprintf(s->text, sizeof s->text, "%s", status->text);
         pump(s);
     }
     pthread_mutex_unlock(&s->lock);
+}
+
+void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text,
+                     int64_t now_ns) {
+    struct grpc_stream_status status = {code, text, GRPC_STREAM_NO_PUSHBACK};
+    grpc_stream_end_with(s, &status, now_ns);
+}
+
+bool grpc_stream_add_metadata(struct grpc_stream *s, const char *key, const char *value) {
+    grpc_metadata m = {.key = grpc_slice_from_copied_string(key),
+                       .value = grpc_slice_from_copied_string(value)};
+    bool ok = grpc_header_key_is_legal(m.key) && grpc_header_nonbin_value_is_legal(m.value);
+    pthread_mutex_lock(&s->lock);
+    ok = ok && s->late_header && s->n_metadata < GRPC_STREAM_METADATA_MAX;
+    if (ok) s->metadata[s->n_metadata++] = m;
+    pthread_mutex_unlock(&s->lock);
+    if (ok) return true;
+    grpc_slice_unref(m.key);
+    grpc_slice_unref(m.value);
+    return false;
 }
 
 void grpc_stream_cancel(struct grpc_stream *s, grpc_status_code code, const char *text) {
@@ -172,11 +234,23 @@ void grpc_stream_set_writable(struct grpc_stream *s) {
     pthread_mutex_unlock(&s->lock);
 }
 
+void grpc_stream_set_late_header(struct grpc_stream *s) {
+    pthread_mutex_lock(&s->lock);
+    s->late_header = s->writable = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
 void grpc_stream_receive(struct grpc_stream *s) {
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &s->incoming;
     s->receiving = true;
     grpc_stream_start(s, OP_RECEIVE, &op, 1);
+}
+
+static void drop_trailers(struct grpc_stream *s) {
+    grpc_slice_unref(s->in_flight_text);
+    grpc_slice_unref(s->in_flight_pushback);
+    s->in_flight_text = s->in_flight_pushback = grpc_empty_slice();
 }
 
 static void completed_locked(struct grpc_stream *s, enum stream_op op, bool ok) {
@@ -187,8 +261,7 @@ static void completed_locked(struct grpc_stream *s, enum stream_op op, bool ok) 
         s->sending = false;
         if (!ok) drop_queue(s); // the call is over, its close follows
     }
-    if (op == OP_END) grpc_slice_unref(s->in_flight_text);
-    if (op == OP_END) s->in_flight_text = grpc_empty_slice();
+    if (op == OP_END) drop_trailers(s);
     if (op == OP_CLOSE) {
         s->closed = true;
         drop_queue(s);

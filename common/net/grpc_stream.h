@@ -17,6 +17,8 @@
 #include "common/base/err.h"
 
 #define GRPC_STREAM_WAITING_MAX 1000
+#define GRPC_STREAM_METADATA_MAX 4
+#define GRPC_STREAM_NO_PUSHBACK INT64_MIN
 
 // What an event of the completion queue is about; its tag is a struct grpc_tag.
 enum stream_op { OP_REQUEST, OP_STOPPED, OP_OPEN, OP_RECEIVE, OP_SEND, OP_END, OP_CLOSE, OP_COUNT };
@@ -27,6 +29,13 @@ struct grpc_tag {
 };
 
 struct grpc_outgoing;
+
+// How the server ends a call.
+struct grpc_stream_status {
+    grpc_status_code code;
+    const char *text;
+    int64_t pushback_ms; // of `grpc-retry-pushback-ms` (gRFC A6); below 0: do not try again
+};
 
 struct grpc_stream {
     atomic_uint refs;
@@ -40,11 +49,15 @@ struct grpc_stream {
     grpc_call *call; // NULL once everything about it has completed
     struct grpc_outgoing *first, *last;
     grpc_byte_buffer *in_flight;
-    grpc_slice in_flight_text;
+    grpc_slice in_flight_text, in_flight_pushback;
+    grpc_metadata metadata[GRPC_STREAM_METADATA_MAX]; // owned slices
+    size_t n_metadata;
     uint32_t n_waiting, n_pending; // messages; batches whose event has not come
+    bool late_header;              // the server's metadata waits for its first message or its end
     bool writable, sending, ending, end_sent, closed;
     int64_t ending_ns; // when the end was asked for
     grpc_status_code code;
+    int64_t pushback_ms;
     char text[ERR_TEXT_MAX];
 };
 
@@ -62,7 +75,12 @@ int grpc_stream_send(struct grpc_stream *s, const void *data, size_t bytes);
 // remembered for grpc_stream_late.
 void grpc_stream_end(struct grpc_stream *s, grpc_status_code code, const char *text,
                      int64_t now_ns);
+// The same with more to say; a server's.
+void grpc_stream_end_with(struct grpc_stream *s, const struct grpc_stream_status *status,
+                          int64_t now_ns);
 void grpc_stream_cancel(struct grpc_stream *s, grpc_status_code code, const char *text);
+// One more entry of a late header; copied. False: not legal in gRPC, too many, or too late.
+bool grpc_stream_add_metadata(struct grpc_stream *s, const char *key, const char *value);
 // Whether the end was asked for more than span_ns ago and has not come: the peer does not read.
 bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns);
 
@@ -70,6 +88,10 @@ bool grpc_stream_late(struct grpc_stream *s, int64_t now_ns, int64_t span_ns);
 // Starts a batch of the call whose event is op.
 void grpc_stream_start(struct grpc_stream *s, enum stream_op op, const grpc_op *ops, size_t n_ops);
 void grpc_stream_set_writable(struct grpc_stream *s);
+// A server's, in place of an OP_OPEN of its own: writable at once, and what metadata it has goes
+// with the first message. A call that ends without one is a single frame of trailers, with the
+// metadata among them: only such a call is tried again by a client's retry policy.
+void grpc_stream_set_late_header(struct grpc_stream *s);
 void grpc_stream_receive(struct grpc_stream *s);
 // Accounts for an event. Must be called once for each.
 void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);

@@ -21,7 +21,7 @@ struct rpc_client {
     grpc_metadata_array initial, trailing;
     grpc_status_code code;
     grpc_slice details;
-    bool over; // the status is there
+    bool begun, over; // the initial metadata and the status are there
 };
 
 static gpr_timespec deadline(void) {
@@ -73,11 +73,12 @@ struct rpc_client *rpc_client_open(uint16_t port, const char *path, bool small_w
     status.data.recv_status_on_client.status = &c->code;
     status.data.recv_status_on_client.status_details = &c->details;
     start(c, &status, 1, &c->code);
-    grpc_op first[2] = {{.op = GRPC_OP_SEND_INITIAL_METADATA},
-                        {.op = GRPC_OP_RECV_INITIAL_METADATA}};
-    first[1].data.recv_initial_metadata.recv_initial_metadata = &c->initial;
-    start(c, first, 2, &c->initial);
-    finish(c, &c->initial);
+    grpc_op begin = {.op = GRPC_OP_SEND_INITIAL_METADATA};
+    start(c, &begin, 1, c);
+    finish(c, c);
+    grpc_op header = {.op = GRPC_OP_RECV_INITIAL_METADATA};
+    header.data.recv_initial_metadata.recv_initial_metadata = &c->initial;
+    start(c, &header, 1, &c->initial);
     return c;
 }
 
@@ -125,6 +126,26 @@ int rpc_client_status(struct rpc_client *c, char *text, size_t bytes) {
     return (int)c->code;
 }
 
+static bool find(const grpc_metadata_array *from, const char *key, char out[256]) {
+    for (size_t i = 0; i < from->count; i++) {
+        const grpc_metadata *m = &from->metadata[i];
+        if (grpc_slice_str_cmp(m->key, key) != 0) continue;
+        snprintf(out, 256, "%.*s", (int)GRPC_SLICE_LENGTH(m->value),
+                 (const char *)GRPC_SLICE_START_PTR(m->value));
+        return true;
+    }
+    return false;
+}
+
+bool rpc_client_header(struct rpc_client *c, const char *key, char out[256]) {
+    if (!c->begun) c->begun = finish(c, &c->initial);
+    return c->begun && find(&c->initial, key, out);
+}
+
+bool rpc_client_trailer(struct rpc_client *c, const char *key, char out[256]) {
+    return c->over && find(&c->trailing, key, out);
+}
+
 void rpc_client_cancel(struct rpc_client *c) {
     grpc_call_cancel(c->call, NULL);
 }
@@ -134,6 +155,7 @@ void rpc_client_close(struct rpc_client *c) {
         rpc_client_cancel(c);
         finish(c, &c->code);
     }
+    if (!c->begun) finish(c, &c->initial);
     grpc_slice_unref(c->details);
     grpc_metadata_array_destroy(&c->initial);
     grpc_metadata_array_destroy(&c->trailing);

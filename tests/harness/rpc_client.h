@@ -19,6 +19,10 @@ void rpc_client_half_close(struct rpc_client *c);
 bool rpc_client_read(struct rpc_client *c, struct buf *out);
 // Waits for the status, at most 20 s; -1 then. Messages that were not read are lost.
 int rpc_client_status(struct rpc_client *c, char *text, size_t bytes);
+// An entry of the header, which is waited for as the others are; of the trailers, once the status
+// is there. False: there is none.
+bool rpc_client_header(struct rpc_client *c, const char *key, char out[256]);
+bool rpc_client_trailer(struct rpc_client *c, const char *key, char out[256]);
 void rpc_client_cancel(struct rpc_client *c);
 void rpc_client_close(struct rpc_client *c); // cancels what still runs
 

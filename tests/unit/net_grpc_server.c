@@ -18,24 +18,34 @@
 struct method {
     int n_answers;
     bool end_at_once; // after the last was given to gRPC, not after it was taken
+    bool push_back;
     struct grpc_server_call *call;
     atomic_int n_opened, n_messages, n_half_closed, n_sent, n_closed;
     atomic_bool lost;
 };
 
 static char payload[MESSAGE_BYTES];
+static char heard[256]; // its user-agent
 
 static void opened(void *context, struct grpc_server_call *call, void **state) {
     struct method *m = context;
     *state = m;
     m->call = call;
     m->n_opened++;
+    grpc_server_call_metadata(call, "user-agent", heard, sizeof heard);
+    ck_assert(!grpc_server_call_metadata(call, "x-none", heard + 1, 1));
+    ck_assert(grpc_server_call_add_metadata(call, "x-request-id", "r-1"));
+    ck_assert(!grpc_server_call_add_metadata(call, "X-Upper", "a"));
+    ck_assert(!grpc_server_call_add_metadata(call, "x-line", "a\nb"));
 }
 
 static void answer(struct method *m) {
     if (m->n_sent < m->n_answers) grpc_server_call_send(m->call, payload, sizeof payload);
     int left = m->end_at_once ? 1 : 0;
-    if (m->n_sent + left >= m->n_answers)
+    if (m->n_sent + left < m->n_answers) return;
+    if (m->push_back)
+        grpc_server_call_end_pushback(m->call, GRPC_STATUS_UNAVAILABLE, "come again", 1500);
+    else
         grpc_server_call_end(m->call, GRPC_STATUS_OUT_OF_RANGE, "that is all");
 }
 
@@ -131,6 +141,56 @@ START_TEST(each_message_taken_is_told_and_the_end_comes_last) {
 }
 END_TEST
 
+START_TEST(metadata_goes_out_with_the_first_message) {
+    struct method m = {.n_answers = 2};
+    struct house h;
+    char text[256];
+    house_start(&h, &m, 0, 0);
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, "hello", 5);
+    ck_assert(rpc_client_header(c, "x-request-id", text));
+    ck_assert_str_eq(text, "r-1");
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_OUT_OF_RANGE);
+    ck_assert(!rpc_client_trailer(c, "x-request-id", text));
+    ck_assert(!rpc_client_trailer(c, "grpc-retry-pushback-ms", text));
+    rpc_client_close(c);
+    house_stop(&h);
+    ck_assert_msg(strstr(heard, "grpc-c/") != NULL, "%s", heard);
+}
+END_TEST
+
+// Only then does a client's retry policy look at the pushback.
+START_TEST(a_call_without_a_message_ends_with_trailers_alone) {
+    struct method m = {.push_back = true};
+    struct house h;
+    char text[256];
+    house_start(&h, &m, 0, 0);
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, "hello", 5);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_UNAVAILABLE);
+    ck_assert(rpc_client_trailer(c, "grpc-retry-pushback-ms", text));
+    ck_assert_str_eq(text, "1500");
+    ck_assert(rpc_client_trailer(c, "x-request-id", text));
+    ck_assert(!rpc_client_header(c, "x-request-id", text));
+    rpc_client_close(c);
+    house_stop(&h);
+}
+END_TEST
+
+START_TEST(a_pushback_follows_the_messages) {
+    struct method m = {.n_answers = 3, .push_back = true};
+    struct house h;
+    char text[256];
+    house_start(&h, &m, 0, 0);
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, "hello", 5);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_UNAVAILABLE);
+    ck_assert(rpc_client_trailer(c, "grpc-retry-pushback-ms", text));
+    rpc_client_close(c);
+    house_stop(&h);
+}
+END_TEST
+
 START_TEST(a_call_that_asks_nothing_is_ended_after_its_time) {
     struct method m = {.n_answers = 1};
     struct house h;
@@ -180,6 +240,9 @@ int main(void) {
     TCase *t = tcase_create("server");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, each_message_taken_is_told_and_the_end_comes_last);
+    tcase_add_test(t, metadata_goes_out_with_the_first_message);
+    tcase_add_test(t, a_call_without_a_message_ends_with_trailers_alone);
+    tcase_add_test(t, a_pushback_follows_the_messages);
     tcase_add_test(t, a_call_that_asks_nothing_is_ended_after_its_time);
     tcase_add_test(t, a_call_that_does_not_read_its_end_is_cancelled_after_its_time);
     tcase_add_test(t, a_message_over_the_limit_ends_the_call);
