@@ -57,6 +57,10 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
     q->last_step = step->number;
     k->budget -= n_rows;
     plan->n_rows += n_rows;
+    if (p->position == 0 && q->sampling.steered) {
+        p->steered_by = q->r;
+        k->items -= q->n_items;
+    }
     if (sample) {
         p->sampling = q->sampling;
         q->n_sampling++;
@@ -112,7 +116,8 @@ static uint32_t choose_rank(const struct sched *s, const struct seq *q, bool *ev
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         const struct sched_rank *k = &s->ranks[i];
         if (k->pages.n_blocks >= q->n_promised) *ever = true;
-        if (k->budget == 0 || k->n_free_slots == 0 || pages_available(&k->pages) < q->n_promised)
+        if (k->budget == 0 || k->n_free_slots == 0 || k->items < q->n_items ||
+            pages_available(&k->pages) < q->n_promised)
             continue;
         if (best == UINT32_MAX || blocks_used(k) < blocks_used(&s->ranks[best])) best = i;
     }
@@ -168,6 +173,7 @@ bool sched_plan(struct sched *s, struct step_plan *step) {
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         struct sched_rank *k = &s->ranks[i];
         k->budget = s->config.max_num_batched_tokens;
+        k->items = STEERING_STEP_ITEMS_MAX;
         plan_decodes(s, step, k);
         plan_prompts(s, step, k);
     }

@@ -29,5 +29,6 @@ struct request *request_create(uint32_t n_prompt) {
 void request_destroy(struct request *r) {
     if (r == NULL) return;
     mem_free(r->prompt);
+    mem_free(r->steering);
     mem_free(r);
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "leader/steering.h"
 
 struct sampling {
     float temperature; // 0 = greedy
@@ -15,6 +16,7 @@ struct sampling {
     uint32_t top_k; // 0 = off
     uint64_t seed;  // drawn at admission when the client gave none
     uint32_t prompt_index, choice_index;
+    bool steered; // the scheduler's: the request has a steering
     bool want_logprob;
     uint32_t n_logprobs; // alternatives, <= TOP_LOGPROBS_MAX
 };
@@ -47,7 +49,8 @@ struct request {
     uint32_t *prompt; // owned, mem_alloc'd
     uint32_t n_prompt;
     struct sampling sampling;
-    uint32_t max_tokens; // >= 1; n_prompt + max_tokens <= max_model_len
+    struct steering *steering; // owned; NULL = none
+    uint32_t max_tokens;       // >= 1; n_prompt + max_tokens <= max_model_len
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];
     // Called on the scheduler thread; must not block.

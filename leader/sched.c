@@ -171,6 +171,8 @@ static int check_request(const struct sched *s, const struct request *r, struct 
                        r->n_prompt, r->max_tokens, s->config.max_model_len);
     if (r->n_stop_ids > STOP_IDS_MAX || r->sampling.n_logprobs > TOP_LOGPROBS_MAX)
         return err_set(e, ERR_REQ_INVALID, "too many stop ids or logprobs");
+    if (r->steering != NULL && steering_items(r->steering, r->n_stop_ids) > STEERING_ITEMS_MAX)
+        return err_set(e, ERR_REQ_INVALID, "too many biases, allowed ids and banned words");
     for (uint32_t i = 0; i < r->n_prompt; i++) {
         if (r->prompt[i] >= s->config.vocab)
             return err_set(e, ERR_REQ_INVALID,
@@ -205,6 +207,8 @@ void sched_submit(struct sched *s, struct request *r, int64_t now_ns) {
     q->max_tokens = r->max_tokens;
     q->n_promised = n_blocks; // what it will need; promised when it gets its slot
     q->sampling = r->sampling;
+    q->sampling.steered = r->steering != NULL;
+    q->n_items = r->steering != NULL ? steering_items(r->steering, r->n_stop_ids) : 0;
     q->next_in_bucket = *bucket_of(s, q->id);
     *bucket_of(s, q->id) = q;
     list_push(&s->queue, &q->node);

@@ -35,7 +35,8 @@ struct planned {
     uint32_t block_offset, n_blocks;
     const uint32_t *blocks; // [n_blocks], new in the slot's table from block_offset on
     bool sample;
-    struct sampling sampling; // with sample
+    struct sampling sampling;         // with sample
+    const struct request *steered_by; // its steering goes with this run; NULL = none does
 };
 
 struct rank_plan {

@@ -27,6 +27,7 @@ struct seq {
     uint64_t digest;               // rolling, docs/arithmetic.md
     uint64_t last_step;            // the newest step planned with it, 0 = none
     struct sampling sampling;
+    uint32_t n_items;  // of its steering
     uint32_t blocks[]; // [n_blocks + n_promised], the block table
 };
 
@@ -36,6 +37,7 @@ struct sched_rank {
     uint32_t *free_slots;                // [max_num_seqs], owned; the first n_free_slots are free
     uint32_t n_free_slots;
     uint32_t budget; // rows left in the step that is being planned
+    uint32_t items;  // of steering, the same
 };
 
 struct sched {

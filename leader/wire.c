@@ -14,12 +14,14 @@
 
 typedef Moesaic__Step__V1__PlanSeq pb_seq;
 typedef Moesaic__Step__V1__Sampling pb_sampling;
+typedef Moesaic__Step__V1__Steering pb_steering;
 
 struct wire {
     struct sched_config shape;
     pb_seq *seqs;            // [max_num_seqs]
     pb_seq **seq_pointers;   // [max_num_seqs]
     pb_sampling *samplings;  // [max_num_seqs]
+    pb_steering *steerings;  // [max_num_seqs]
     struct sampled *results; // [max_num_seqs]
     struct arena arena;      // of the result being decoded
 };
@@ -32,8 +34,10 @@ int wire_create(struct wire **out, const struct sched_config *shape) {
     w->seqs = mem_array(shape->max_num_seqs, sizeof *w->seqs);
     w->seq_pointers = mem_array(shape->max_num_seqs, sizeof *w->seq_pointers);
     w->samplings = mem_array(shape->max_num_seqs, sizeof *w->samplings);
+    w->steerings = mem_array(shape->max_num_seqs, sizeof *w->steerings);
     w->results = mem_array(shape->max_num_seqs, sizeof *w->results);
-    if (w->seqs == NULL || w->seq_pointers == NULL || w->samplings == NULL || w->results == NULL) {
+    if (w->seqs == NULL || w->seq_pointers == NULL || w->samplings == NULL ||
+        w->steerings == NULL || w->results == NULL) {
         wire_destroy(w);
         return ERR_FATAL_NOMEM;
     }
@@ -48,6 +52,7 @@ void wire_destroy(struct wire *w) {
     mem_free(w->seqs);
     mem_free(w->seq_pointers);
     mem_free(w->samplings);
+    mem_free(w->steerings);
     mem_free(w->results);
     arena_finish(&w->arena);
     mem_free(w);
@@ -66,10 +71,33 @@ static void fill_sampling(pb_sampling *out, const struct sampling *s) {
     out->choice_index = s->choice_index;
     out->n_logprobs = s->n_logprobs;
     out->want_logprob = s->want_logprob;
+    out->steered = s->steered;
 }
 
-// Packing only reads, so the casts that drop const are safe.
-static void fill_seq(pb_seq *out, pb_sampling *sampling, const struct planned *p) {
+// Packing only reads, so the casts that drop const are safe, here and below.
+static void fill_steering(pb_steering *out, const struct request *r) {
+    const struct steering *s = r->steering;
+    moesaic__step__v1__steering__init(out);
+    out->n_prompt = r->n_prompt;
+    out->presence_penalty = s->presence_penalty;
+    out->frequency_penalty = s->frequency_penalty;
+    out->repetition_penalty = s->repetition_penalty;
+    out->min_tokens = s->min_tokens;
+    out->n_stop_ids = s->min_tokens != 0 ? r->n_stop_ids : 0;
+    out->stop_ids = (uint32_t *)r->stop_ids;
+    out->n_bias_ids = out->n_bias = s->n_bias;
+    out->bias_ids = (uint32_t *)s->bias_ids;
+    out->bias = (float *)s->bias;
+    out->n_allowed_ids = s->n_allowed;
+    out->allowed_ids = (uint32_t *)s->allowed_ids;
+    out->n_word_ids = s->n_word_ids;
+    out->word_ids = (uint32_t *)s->word_ids;
+    out->n_word_lengths = s->n_words;
+    out->word_lengths = (uint32_t *)s->word_lengths;
+}
+
+static void fill_seq(struct wire *w, uint32_t i, const struct planned *p) {
+    pb_seq *out = &w->seqs[i];
     moesaic__step__v1__plan_seq__init(out);
     out->slot = p->slot;
     out->position = p->position;
@@ -81,9 +109,13 @@ static void fill_seq(pb_seq *out, pb_sampling *sampling, const struct planned *p
     out->block_offset = p->block_offset;
     out->n_blocks = p->n_blocks;
     out->blocks = (uint32_t *)p->blocks;
+    if (p->steered_by != NULL) {
+        fill_steering(&w->steerings[i], p->steered_by);
+        out->steering = &w->steerings[i];
+    }
     if (!p->sample) return;
-    fill_sampling(sampling, &p->sampling);
-    out->sampling = sampling;
+    fill_sampling(&w->samplings[i], &p->sampling);
+    out->sampling = &w->samplings[i];
 }
 
 static int reserve(struct wire_buffer *b, size_t bytes) {
@@ -102,7 +134,7 @@ int wire_encode(struct wire *w, uint64_t epoch, uint64_t step, const struct rank
                 struct wire_buffer *buffer) {
     check(plan->n_seqs <= w->shape.max_num_seqs);
     for (uint32_t i = 0; i < plan->n_seqs; i++)
-        fill_seq(&w->seqs[i], &w->samplings[i], &plan->seqs[i]);
+        fill_seq(w, i, &plan->seqs[i]);
     Moesaic__Step__V1__StepPlan pb = MOESAIC__STEP__V1__STEP_PLAN__INIT;
     pb.epoch = epoch;
     pb.step = step;

@@ -9,6 +9,10 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     b->max_model_len = sizes->max_model_len;
     b->vocab = sizes->vocab;
     b->slots = scratch_take(s, sizes->n_slots, sizeof *b->slots);
+    for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
+        struct steering unplaced;
+        steer_lay(b->slots != NULL ? &b->slots[slot].steering : &unplaced, s);
+    }
     b->writers = scratch_take(s, sizes->kv_blocks, sizeof *b->writers);
     b->seqs = scratch_take(s, sizes->n_slots, sizeof *b->seqs);
     b->sampled_seq = scratch_take(s, sizes->n_slots, sizeof *b->sampled_seq);
@@ -124,12 +128,24 @@ static int check_sampling(const struct seq_check *c) {
     return 0;
 }
 
+static int check_steering(struct seq_check *c) {
+    const Moesaic__Step__V1__PlanSeq *seq = c->seq;
+    struct err_text cause;
+    if (seq->steering != NULL && steer_check(seq->steering, c->b->vocab, &cause) != 0)
+        return REFUSE(c, "seqs[%u].%s", c->i, cause.text);
+    bool known = seq->steering != NULL || c->b->slots[seq->slot].steering.known;
+    if (seq->sampling != NULL && seq->sampling->steered && !known)
+        return REFUSE(c, "seqs[%u].sampling.steered: slot %u has no steering", c->i, seq->slot);
+    return 0;
+}
+
 static int check_seq(struct seq_check *c) {
     int rc = check_slot(c);
     if (rc == 0) rc = check_tokens(c);
     if (rc == 0) rc = check_table(c);
     if (rc == 0) rc = check_writes(c);
     if (rc == 0) rc = check_sampling(c);
+    if (rc == 0) rc = check_steering(c);
     return rc;
 }
 
@@ -152,14 +168,16 @@ int batch_check(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__S
     return 0;
 }
 
-static void fill_seq(struct batch *b, const Moesaic__Step__V1__PlanSeq *seq) {
+static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__PlanSeq *seq) {
     uint32_t n_rows = seq->token_from_slot ? 1 : (uint32_t)seq->n_tokens;
     for (uint32_t i = 0; i < n_rows; i++) {
         uint32_t row = b->n_rows + i;
         b->token[row] = seq->token_from_slot ? b->slots[seq->slot].token : seq->tokens[i];
         b->position[row] = seq->position + i;
         b->slot[row] = seq->slot;
+        kv_set_token(kv, seq->slot, b->position[row], b->token[row]);
     }
+    if (seq->steering != NULL) steer_set(&b->slots[seq->slot].steering, seq->steering);
     if (seq->sampling != NULL) b->sampled_seq[b->n_sampled++] = b->n_seqs;
     b->seqs[b->n_seqs++] = (struct batch_seq){seq->slot, b->n_rows, n_rows, seq->sampling};
     b->n_rows += n_rows;
@@ -170,7 +188,7 @@ void batch_fill(struct batch *b, struct kv *kv, const Moesaic__Step__V1__StepPla
     for (size_t i = 0; i < plan->n_seqs; i++) {
         const Moesaic__Step__V1__PlanSeq *seq = plan->seqs[i];
         kv_set_blocks(kv, seq->slot, seq->block_offset, seq->blocks, (uint32_t)seq->n_blocks);
-        fill_seq(b, seq);
+        fill_seq(b, kv, seq);
     }
 }
 

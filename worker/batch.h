@@ -10,6 +10,7 @@
 #include "step.pb-c.h"
 #include "worker/kv.h"
 #include "worker/scratch.h"
+#include "worker/steer.h"
 
 // A run of rows of one sequence, as in the plan.
 struct batch_seq {
@@ -23,6 +24,7 @@ struct batch_slot {
     bool has_token;
     uint32_t token;      // sampled last
     uint64_t seen_check; // the check that met this slot last: finds duplicates
+    struct steering steering;
 };
 
 // Who wrote a page in the plan under check: two writers would race.

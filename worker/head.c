@@ -16,10 +16,15 @@ void head_lay(struct forward *f, struct scratch *s) {
     h->logits = scratch_take(s, (size_t)h->tile_rows * f->spec->vocab, sizeof(float));
     h->results = scratch_take(s, f->config.n_slots, sizeof *h->results);
     h->threads = scratch_take(s, f->n_threads, sizeof *h->threads);
+    h->steer = scratch_take(s, f->n_threads, sizeof *h->steer);
     for (uint32_t t = 0; t < f->n_threads; t++) {
-        struct sample_scratch mine;
-        sample_lay(&mine, f->spec->vocab, s);
-        if (h->threads != NULL) h->threads[t] = mine;
+        struct sample_scratch sample;
+        struct steer_scratch steer;
+        sample_lay(&sample, f->spec->vocab, s);
+        steer_scratch_lay(&steer, f->spec->vocab, s);
+        if (h->threads == NULL) continue;
+        h->threads[t] = sample;
+        h->steer[t] = steer;
     }
 }
 
@@ -78,6 +83,14 @@ uint32_t head_logits(struct forward *f, uint32_t first) {
     return n;
 }
 
+// What the row's token is chosen by.
+static const float *steered(const struct forward *f, const struct sample_row *row, uint32_t slot,
+                            uint32_t thread) {
+    if (!row->params->steered) return row->logits;
+    struct steer_row steer = {row->logits, row->vocab, slot, row->position};
+    return steer_row(&f->batch.slots[slot].steering, &f->kv, &steer, &f->head.steer[thread]);
+}
+
 static void sample_rows(void *context, uint32_t i, uint32_t thread) {
     const struct head_tile *tile = context;
     struct forward *f = tile->f;
@@ -90,6 +103,7 @@ static void sample_rows(void *context, uint32_t i, uint32_t thread) {
         .params = f->batch.seqs[f->batch.sampled_seq[row.result]].sampling,
     };
     struct seq_result *result = &f->head.results[row.result];
+    sample.chosen_by = steered(f, &sample, result->slot, thread);
     sample_row(f->ops, &sample, &f->head.threads[thread], result);
     if (f->config.digest) result->digest = model_digest_row(sample.logits, sample.vocab);
 }

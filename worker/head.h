@@ -7,6 +7,7 @@
 #include "worker/model.h"
 #include "worker/sample.h"
 #include "worker/scratch.h"
+#include "worker/steer.h"
 
 struct forward;
 
@@ -24,6 +25,7 @@ struct head {
     float *normed;                  // [tile_rows, hidden]
     float *logits;                  // [tile_rows, vocab]
     struct sample_scratch *threads; // [n_threads]
+    struct steer_scratch *steer;    // [n_threads]
     struct seq_result *results;     // [n_slots]
     float
         *kept; // [rows_max, vocab] logits of every row when model_keep_logits asked for them; owned

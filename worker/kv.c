@@ -22,6 +22,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->block_stride = 2 * kv->half_bytes * spec->n_kv_heads;
     kv->layer_stride = kv->block_stride * sizes->n_blocks;
     kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(spec, sizes->dtype));
+    kv->tokens = scratch_take(s, sizes->n_blocks, KV_BLOCK_TOKENS * sizeof *kv->tokens);
     kv->tables = scratch_take(s, sizes->n_slots, sizeof *kv->tables);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
         uint32_t *blocks = scratch_take(s, kv->blocks_max, sizeof *blocks);
@@ -36,6 +37,19 @@ void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t
     check(offset <= table->n_blocks && n <= kv->blocks_max - offset);
     memcpy(table->blocks + offset, blocks, n * sizeof *blocks);
     table->n_blocks = offset + n;
+}
+
+static uint32_t *token_place(const struct kv *kv, uint32_t slot, uint32_t position) {
+    uint32_t block = kv->tables[slot].blocks[position / KV_BLOCK_TOKENS];
+    return &kv->tokens[(size_t)block * KV_BLOCK_TOKENS + position % KV_BLOCK_TOKENS];
+}
+
+void kv_set_token(const struct kv *kv, uint32_t slot, uint32_t position, uint32_t token) {
+    *token_place(kv, slot, position) = token;
+}
+
+uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position) {
+    return *token_place(kv, slot, position);
 }
 
 static size_t page_offset(const struct kv *kv, uint32_t layer, uint32_t head, uint32_t block) {

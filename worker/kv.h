@@ -24,6 +24,7 @@ struct kv {
     size_t layer_stride;
     uint8_t *pages;          // [layer][block][kv head][K, V]
     struct kv_table *tables; // [n_slots]
+    uint32_t *tokens; // [n_blocks][KV_BLOCK_TOKENS] the token whose key and value stand there
 };
 
 struct kv_sizes {
@@ -49,6 +50,10 @@ void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t
 // Where the K part of page 0 of a layer and head begins, and its V part.
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head);
 const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head);
+
+// Which token stands at a position of a slot.
+void kv_set_token(const struct kv *kv, uint32_t slot, uint32_t position, uint32_t token);
+uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position);
 
 // Stores one token's key and value [head_dim] of one layer and head, rounded to the page's type.
 struct kv_place {

@@ -106,11 +106,11 @@ static uint32_t gather(const struct sample_row *row, float max, uint64_t *candid
     uint32_t n = 0;
     for (uint32_t id = 0; id < row->vocab; id++) {
         candidates[n] = id;
-        n += row->logits[id] >= threshold;
+        n += row->chosen_by[id] >= threshold;
     }
     for (uint32_t i = 0; i < n; i++) {
         uint32_t id = (uint32_t)candidates[i];
-        candidates[i] = (uint64_t)descending_key(row->logits[id] / temperature) << 32 | id;
+        candidates[i] = (uint64_t)descending_key(row->chosen_by[id] / temperature) << 32 | id;
     }
     return n;
 }
@@ -215,7 +215,7 @@ static uint32_t sample_token(const struct kernel_ops *ops, const struct sample_r
     const Moesaic__Step__V1__Sampling *p = row->params;
     // A temperature so small that the largest logit overflows means the largest logit.
     if (p->temperature == 0.0f || !finite_bits(max / p->temperature))
-        return first_equal(row->logits, max);
+        return first_equal(row->chosen_by, max);
     uint32_t n = gather(row, max, scratch->candidates);
     bool cut = p->top_k != 0 && p->top_k < n;
     if (cut) n = keep_about(scratch->candidates, n, p->top_k);
@@ -253,6 +253,7 @@ void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
     out->logprob = 0.0f;
     out->nonfinite = !find_max(row->logits, row->vocab, &max);
     if (out->nonfinite) return;
+    if (row->chosen_by != row->logits) find_max(row->chosen_by, row->vocab, &max);
     out->token = sample_token(ops, row, max, scratch);
     if (!row->params->want_logprob && row->params->n_logprobs == 0) return;
     ops->log_sum_exp(row->logits, row->vocab, &max, &lse);

@@ -19,7 +19,8 @@ struct sample_scratch {
 void sample_lay(struct sample_scratch *sample, uint32_t vocab, struct scratch *s);
 
 struct sample_row {
-    const float *logits; // [vocab]
+    const float *logits;    // [vocab] as the model gave them: log-probabilities are of these
+    const float *chosen_by; // [vocab] what the token is chosen by: steered (steer.h), or logits
     uint32_t vocab;
     uint32_t position; // of the row
     const Moesaic__Step__V1__Sampling *params;

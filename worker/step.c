@@ -8,7 +8,7 @@
 #include "common/base/mem.h"
 
 // Memory that decoding takes beside the ids: protobuf-c's structs, its lists of scanned members and
-// rounding, for one sequence and for the message. A sequence with both submessages needs about 400
+// rounding, for one sequence and for the message. A sequence with all submessages needs about 700
 // bytes.
 #define PLAN_SEQ_BYTES 1024
 #define PLAN_BASE_BYTES ((size_t)64 << 10)
@@ -51,8 +51,9 @@ int step_create(struct step **out, const struct step_config *config, struct err_
     s->config = *config;
     s->allocator = (ProtobufCAllocator){block_alloc, block_free, s};
     // A page belongs to one sequence, so a plan names each page of the rank once at most.
-    s->block_bytes = PLAN_BASE_BYTES + (size_t)config->n_slots * PLAN_SEQ_BYTES +
-                     ((size_t)config->rows_max + config->kv_blocks) * sizeof(uint32_t);
+    s->block_bytes =
+        PLAN_BASE_BYTES + (size_t)config->n_slots * PLAN_SEQ_BYTES +
+        ((size_t)config->rows_max + config->kv_blocks + STEERING_STEP_ITEMS_MAX) * sizeof(uint32_t);
     s->buffer_bytes = RESULT_BASE_BYTES + (size_t)config->n_slots * RESULT_SEQ_BYTES;
     s->block = mem_pages(s->block_bytes, 64);
     s->buffer = mem_pages(s->buffer_bytes, 64);

@@ -112,6 +112,40 @@ START_TEST(wire_encode_says_all_of_a_plan) {
 }
 END_TEST
 
+START_TEST(wire_encode_sends_a_steering_once) {
+    struct steering steering = {.presence_penalty = 0.5f,
+                                .min_tokens = 4,
+                                .n_bias = 1,
+                                .bias_ids = tokens,
+                                .bias = (float[]){-1},
+                                .n_words = 1,
+                                .n_word_ids = 2,
+                                .word_ids = tokens,
+                                .word_lengths = (uint32_t[]){2}};
+    struct request request = {.n_prompt = 3, .n_stop_ids = 1, .stop_ids = {8}};
+    struct wire_buffer b = {0};
+    request.steering = steering_copy(&steering);
+    seqs[1].steered_by = &request;
+    seqs[2].sampling.steered = true;
+    ck_assert_int_eq(wire_encode(wire, 7, 12, &plan, &b), 0);
+    Moesaic__Step__V1__StepPlan *p = moesaic__step__v1__step_plan__unpack(NULL, b.bytes, b.data);
+    ck_assert_ptr_nonnull(p);
+    const Moesaic__Step__V1__Steering *s = p->seqs[1]->steering;
+    ck_assert_ptr_null(p->seqs[0]->steering);
+    ck_assert(p->seqs[2]->sampling->steered && !p->seqs[0]->sampling->steered);
+    ck_assert_uint_eq(s->n_prompt, 3);
+    ck_assert_float_eq(s->presence_penalty, 0.5f);
+    ck_assert_uint_eq(s->stop_ids[0], 8);
+    ck_assert_uint_eq(s->bias_ids[0], 4);
+    ck_assert_float_eq(s->bias[0], -1);
+    ck_assert_uint_eq(s->word_ids[1], 5);
+    ck_assert_uint_eq(s->word_lengths[0], 2);
+    moesaic__step__v1__step_plan__free_unpacked(p, NULL);
+    mem_free(request.steering);
+    mem_free(b.data);
+}
+END_TEST
+
 START_TEST(wire_decode_takes_an_honest_result) {
     struct wire_result out;
     struct err_text e;
@@ -197,6 +231,7 @@ int main(void) {
     TCase *t = tcase_create("wire");
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, wire_encode_says_all_of_a_plan);
+    tcase_add_test(t, wire_encode_sends_a_steering_once);
     tcase_add_test(t, wire_decode_takes_an_honest_result);
     tcase_add_test(t, wire_decode_refuses_every_field_that_lies);
     tcase_add_test(t, wire_decode_tells_a_failed_step_from_a_lie);

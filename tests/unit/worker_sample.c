@@ -49,7 +49,7 @@ static Moesaic__Step__V1__Sampling params_of(float temperature) {
 
 static struct seq_result sample(uint32_t vocab, uint32_t position,
                                 const Moesaic__Step__V1__Sampling *params) {
-    struct sample_row row = {logits, vocab, position, params};
+    struct sample_row row = {logits, logits, vocab, position, params};
     struct seq_result out = {.slot = 3};
     sample_row(kernel_ops_select(NULL), &row, &sample_memory, &out);
     return out;
