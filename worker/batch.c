@@ -10,7 +10,7 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     b->vocab = sizes->vocab;
     b->slots = scratch_take(s, sizes->n_slots, sizeof *b->slots);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
-        struct steering unplaced;
+        struct steer_slot unplaced;
         steer_lay(b->slots != NULL ? &b->slots[slot].steering : &unplaced, s);
     }
     b->writers = scratch_take(s, sizes->kv_blocks, sizeof *b->writers);

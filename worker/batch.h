@@ -24,7 +24,7 @@ struct batch_slot {
     bool has_token;
     uint32_t token;      // sampled last
     uint64_t seen_check; // the check that met this slot last: finds duplicates
-    struct steering steering;
+    struct steer_slot steering;
 };
 
 // Who wrote a page in the plan under check: two writers would race.

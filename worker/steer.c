@@ -6,7 +6,7 @@
 
 #include "common/base/limits.h"
 
-void steer_lay(struct steering *s, struct scratch *memory) {
+void steer_lay(struct steer_slot *s, struct scratch *memory) {
     uint32_t *items = scratch_take(memory, STEERING_ITEMS_MAX, sizeof *items);
     if (items != NULL) s->items = items;
 }
@@ -72,14 +72,14 @@ int steer_check(const Moesaic__Step__V1__Steering *pb, uint32_t vocab, struct er
     return rc;
 }
 
-static uint32_t *add_list(struct steering *s, enum steer_list list, uint32_t *to, const void *items,
-                          size_t n) {
+static uint32_t *add_list(struct steer_slot *s, enum steer_list list, uint32_t *to,
+                          const void *items, size_t n) {
     s->n[list] = (uint32_t)n;
     if (n != 0) memcpy(to, items, n * sizeof *to);
     return to + n;
 }
 
-void steer_set(struct steering *s, const Moesaic__Step__V1__Steering *pb) {
+void steer_set(struct steer_slot *s, const Moesaic__Step__V1__Steering *pb) {
     s->known = true;
     s->n_prompt = pb->n_prompt;
     s->min_tokens = pb->min_tokens;
@@ -95,7 +95,7 @@ void steer_set(struct steering *s, const Moesaic__Step__V1__Steering *pb) {
     add_list(s, STEER_WORD_LENGTHS, to, pb->word_lengths, pb->n_word_lengths);
 }
 
-static const uint32_t *list_of(const struct steering *s, enum steer_list list) {
+static const uint32_t *list_of(const struct steer_slot *s, enum steer_list list) {
     const uint32_t *at = s->items;
     for (int i = 0; i < (int)list; i++)
         at += s->n[i];
@@ -105,7 +105,7 @@ static const uint32_t *list_of(const struct steering *s, enum steer_list list) {
 // --- one row
 
 struct steered {
-    const struct steering *s;
+    const struct steer_slot *s;
     const struct kv *kv;
     const struct steer_row *row;
     float *x;
@@ -192,7 +192,7 @@ static void count_penalties(const struct steered *t) {
     }
 }
 
-const float *steer_row(const struct steering *s, const struct kv *kv, const struct steer_row *row,
+const float *steer_row(const struct steer_slot *s, const struct kv *kv, const struct steer_row *row,
                        const struct steer_scratch *scratch) {
     struct steered t = {s, kv, row, scratch->logits, scratch->counts, row->position + 1};
     start(&t);

@@ -23,7 +23,7 @@ enum steer_list {
 };
 
 // One slot's.
-struct steering {
+struct steer_slot {
     bool known; // a plan has set it
     uint32_t n_prompt, min_tokens;
     float presence_penalty, frequency_penalty, repetition_penalty;
@@ -43,16 +43,16 @@ struct steer_row {
     uint32_t slot, position; // of the row; tokens up to and with it are known
 };
 
-void steer_lay(struct steering *s, struct scratch *memory);
+void steer_lay(struct steer_slot *s, struct scratch *memory);
 void steer_scratch_lay(struct steer_scratch *s, uint32_t vocab, struct scratch *memory);
 
 // ERR_PEER_PROTOCOL names the field.
 int steer_check(const Moesaic__Step__V1__Steering *pb, uint32_t vocab, struct err_text *e);
-void steer_set(struct steering *s, const Moesaic__Step__V1__Steering *pb);
+void steer_set(struct steer_slot *s, const Moesaic__Step__V1__Steering *pb);
 
 // The row as this sequence wants it, in scratch->logits. Banned ids are minus infinity; at least
 // one is not.
-const float *steer_row(const struct steering *s, const struct kv *kv, const struct steer_row *row,
+const float *steer_row(const struct steer_slot *s, const struct kv *kv, const struct steer_row *row,
                        const struct steer_scratch *scratch);
 
 #endif

@@ -12,7 +12,7 @@
 
 static struct scratch memory;
 static struct kv kv;
-static struct steering steering;
+static struct steer_slot steering;
 static struct steer_scratch scratch;
 static Moesaic__Step__V1__Steering pb;
 static float logits[VOCAB];
@@ -30,7 +30,7 @@ static void lay(void) {
 static void setup(void) {
     static const uint32_t blocks[] = {3, 0, 2};
     memory = (struct scratch){0};
-    steering = (struct steering){0};
+    steering = (struct steer_slot){0};
     lay();
     ck_assert_int_eq(scratch_allocate(&memory, NULL), 0);
     lay();
