@@ -233,6 +233,7 @@ void openai_request_init(struct openai_request *r, bool chat, const struct opena
     r->sampling.top_p = d->top_p;
     r->sampling.min_p = d->min_p;
     r->sampling.top_k = d->top_k;
+    r->steering.repetition_penalty = d->repetition_penalty;
 }
 
 int openai_parse(struct openai_request *out, const struct openai_body *body,

@@ -20,9 +20,10 @@ struct json_t;
 // What a field is when the client does not give it (generation_config.json, or neutral).
 struct openai_defaults {
     float temperature, top_p, min_p;
-    uint32_t top_k;      // 0 = off
-    uint32_t max_tokens; // 0 = up to the context's end
-    uint32_t vocab;      // token ids are below it
+    uint32_t top_k;           // 0 = off
+    float repetition_penalty; // 0 = off
+    uint32_t max_tokens;      // 0 = up to the context's end
+    uint32_t vocab;           // token ids are below it
 };
 
 struct openai_prompt {
@@ -43,7 +44,9 @@ struct openai_request {
     uint32_t n_prompts;       // 1 for chat
     const char *prompt_field; // where they came from, for errors; static text
 
-    struct sampling sampling; // without seed and indices
+    struct sampling sampling;       // without seed and indices
+    struct steering steering;       // lists are the arena's; without the words
+    const struct json_t *bad_words; // list of strings, root's; NULL = none
     bool has_seed;
     int64_t seed;
     uint32_t n;                  // choices a prompt

@@ -9,85 +9,72 @@
 
 #include "common/base/check.h"
 
-enum { CHAT = 1, COMPLETION = 2, BOTH = CHAT | COMPLETION };
-
-// The value of a refused field that changes nothing, and is therefore accepted.
-enum neutral { NEUTRAL_NONE, NEUTRAL_FALSE, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_EMPTY };
-
-struct field {
-    const char *name;
-    int where;
-    int (*read)(struct openai_reader *r, const struct field *f, const json_t *value);
-    size_t offset; // of its place in struct openai_request, for the plain readers
-    double min, max;
-    enum neutral neutral;
-};
-
-#define AT(member) offsetof(struct openai_request, member)
-
 // Below this, probabilities are beyond float32 and only the largest logit is left.
 #define TEMPERATURE_MIN 1e-5
 // top_p 0 keeps one token, like the smallest positive number.
 #define TOP_P_MIN 1e-30
+// Above 0: it divides. Below this nothing but repeats would be left, or infinities.
+#define REPETITION_MIN 0.01
 
-static void *place(struct openai_reader *r, const struct field *f) {
+static void *place(struct openai_reader *r, const struct openai_field *f) {
     return (char *)r->request + f->offset;
 }
 
-static int wrong(struct openai_reader *r, const struct field *f, const char *must) {
+int openai_field_wrong(struct openai_reader *r, const struct openai_field *f, const char *must) {
     return api_error_set(r->error, 400, f->name, "'%s' must be %s.", f->name, must);
 }
 
-static int out_of_range(struct openai_reader *r, const struct field *f) {
+int openai_field_range(struct openai_reader *r, const struct openai_field *f) {
     return api_error_set(r->error, 400, f->name, "'%s' must be between %.15g and %.15g.", f->name,
                          f->min, f->max);
 }
 
 // --- plain readers
 
-static int read_bool(struct openai_reader *r, const struct field *f, const json_t *value) {
-    if (!json_is_boolean(value)) return wrong(r, f, "a boolean");
+static int read_bool(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
+    if (!json_is_boolean(value)) return openai_field_wrong(r, f, "a boolean");
     *(bool *)place(r, f) = json_is_true(value);
     return 0;
 }
 
-static int read_number(struct openai_reader *r, const struct field *f, const json_t *value) {
-    if (!json_is_number(value)) return wrong(r, f, "a number");
+static int read_number(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
+    if (!json_is_number(value)) return openai_field_wrong(r, f, "a number");
     double x = json_number_value(value);
-    if (!(x >= f->min && x <= f->max)) return out_of_range(r, f);
+    if (!(x >= f->min && x <= f->max)) return openai_field_range(r, f);
     *(float *)place(r, f) = (float)x;
     return 0;
 }
 
-static int read_integer(struct openai_reader *r, const struct field *f, const json_t *value,
+static int read_integer(struct openai_reader *r, const struct openai_field *f, const json_t *value,
                         uint32_t *out) {
-    if (!json_is_integer(value)) return wrong(r, f, "an integer");
+    if (!json_is_integer(value)) return openai_field_wrong(r, f, "an integer");
     json_int_t x = json_integer_value(value);
-    if ((double)x < f->min || (double)x > f->max) return out_of_range(r, f);
+    if ((double)x < f->min || (double)x > f->max) return openai_field_range(r, f);
     *out = (uint32_t)x;
     return 0;
 }
 
-static int read_uint(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_uint(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     return read_integer(r, f, value, place(r, f));
 }
 
 // --- fields with rules of their own
 
-static int read_model(struct openai_reader *r, const struct field *f, const json_t *value) {
-    if (!json_is_string(value)) return wrong(r, f, "a string");
+static int read_model(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
+    if (!json_is_string(value)) return openai_field_wrong(r, f, "a string");
     r->request->model = json_string_value(value);
     return 0;
 }
 
-static int read_temperature(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_temperature(struct openai_reader *r, const struct openai_field *f,
+                            const json_t *value) {
     int rc = read_number(r, f, value);
     float *t = place(r, f);
     if (rc == 0 && *t < (float)TEMPERATURE_MIN) *t = 0;
     return rc;
 }
 
-static int read_top_p(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_top_p(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     int rc = read_number(r, f, value);
     float *p = place(r, f);
     if (rc == 0 && *p < (float)TOP_P_MIN) *p = (float)TOP_P_MIN;
@@ -95,7 +82,7 @@ static int read_top_p(struct openai_reader *r, const struct field *f, const json
 }
 
 // -1 is another way to write "off".
-static int read_top_k(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_top_k(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     if (json_is_integer(value) && json_integer_value(value) == -1) {
         r->request->sampling.top_k = 0;
         return 0;
@@ -103,33 +90,34 @@ static int read_top_k(struct openai_reader *r, const struct field *f, const json
     return read_uint(r, f, value);
 }
 
-static int read_seed(struct openai_reader *r, const struct field *f, const json_t *value) {
-    if (!json_is_integer(value)) return wrong(r, f, "an integer");
+static int read_seed(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
+    if (!json_is_integer(value)) return openai_field_wrong(r, f, "an integer");
     r->request->has_seed = true;
     r->request->seed = json_integer_value(value);
     return 0;
 }
 
-static int read_max_completion_tokens(struct openai_reader *r, const struct field *f,
+static int read_max_completion_tokens(struct openai_reader *r, const struct openai_field *f,
                                       const json_t *value) {
     return read_integer(r, f, value, &r->max_completion_tokens);
 }
 
 // Completions: how many alternatives; 0 still asks for the sampled token's own.
-static int read_logprobs_count(struct openai_reader *r, const struct field *f,
+static int read_logprobs_count(struct openai_reader *r, const struct openai_field *f,
                                const json_t *value) {
     r->request->sampling.want_logprob = true;
     return read_integer(r, f, value, &r->request->sampling.n_logprobs);
 }
 
-static int read_top_logprobs(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_top_logprobs(struct openai_reader *r, const struct openai_field *f,
+                             const json_t *value) {
     r->has_top_logprobs = true;
     return read_integer(r, f, value, &r->request->sampling.n_logprobs);
 }
 
-static int add_stop(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int add_stop(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     struct stop_strings *stop = &r->request->stop;
-    if (!json_is_string(value)) return wrong(r, f, "a string or a list of strings");
+    if (!json_is_string(value)) return openai_field_wrong(r, f, "a string or a list of strings");
     size_t bytes = json_string_length(value);
     if (bytes == 0 || bytes > STOP_STRING_BYTES_MAX)
         return api_error_set(r->error, 400, f->name,
@@ -143,7 +131,7 @@ static int add_stop(struct openai_reader *r, const struct field *f, const json_t
     return 0;
 }
 
-static int read_stop(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_stop(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     if (!json_is_array(value)) return add_stop(r, f, value);
     int rc = 0;
     for (size_t i = 0; i < json_array_size(value) && rc == 0; i++)
@@ -151,9 +139,10 @@ static int read_stop(struct openai_reader *r, const struct field *f, const json_
     return rc;
 }
 
-static int read_stop_ids(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_stop_ids(struct openai_reader *r, const struct openai_field *f,
+                         const json_t *value) {
     struct openai_request *q = r->request;
-    if (!json_is_array(value)) return wrong(r, f, "a list of token ids");
+    if (!json_is_array(value)) return openai_field_wrong(r, f, "a list of token ids");
     if ((double)json_array_size(value) > f->max)
         return api_error_set(r->error, 400, f->name, "'%s' may have at most %.0f ids.", f->name,
                              f->max);
@@ -161,15 +150,15 @@ static int read_stop_ids(struct openai_reader *r, const struct field *f, const j
         const json_t *id = json_array_get(value, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 ||
             json_integer_value(id) >= r->defaults->vocab)
-            return wrong(r, f, "a list of token ids of this model");
+            return openai_field_wrong(r, f, "a list of token ids of this model");
         q->stop_ids[q->n_stop_ids++] = (uint32_t)json_integer_value(id);
     }
     return 0;
 }
 
-static int read_stream_options(struct openai_reader *r, const struct field *f,
+static int read_stream_options(struct openai_reader *r, const struct openai_field *f,
                                const json_t *value) {
-    if (!json_is_object(value)) return wrong(r, f, "an object");
+    if (!json_is_object(value)) return openai_field_wrong(r, f, "an object");
     r->has_stream_options = true;
     const json_t *usage = json_object_get(value, "include_usage");
     const json_t *each = json_object_get(value, "continuous_usage_stats");
@@ -194,7 +183,7 @@ static bool is_named(const json_t *value, const char *const *names) {
     return false;
 }
 
-static int unsupported(struct openai_reader *r, const struct field *f) {
+static int unsupported(struct openai_reader *r, const struct openai_field *f) {
     return api_error_code(r->error,
                           api_error_set(r->error, 400, f->name,
                                         "'%s' with this value is not supported by this server.",
@@ -202,19 +191,21 @@ static int unsupported(struct openai_reader *r, const struct field *f) {
                           "unsupported_parameter");
 }
 
-static int read_response_format(struct openai_reader *r, const struct field *f,
+static int read_response_format(struct openai_reader *r, const struct openai_field *f,
                                 const json_t *value) {
     static const char *const text[] = {"text", NULL};
     return is_named(json_object_get(value, "type"), text) ? 0 : unsupported(r, f);
 }
 
 // Without tools the model can only choose none.
-static int read_tool_choice(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_tool_choice(struct openai_reader *r, const struct openai_field *f,
+                            const json_t *value) {
     static const char *const harmless[] = {"none", "auto", NULL};
     return is_named(value, harmless) ? 0 : unsupported(r, f);
 }
 
-static int read_modalities(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int read_modalities(struct openai_reader *r, const struct openai_field *f,
+                           const json_t *value) {
     static const char *const text[] = {"text", NULL};
     bool ok = json_array_size(value) == 1 && is_named(json_array_get(value, 0), text);
     return ok ? 0 : unsupported(r, f);
@@ -234,14 +225,14 @@ static bool is_neutral(const json_t *value, enum neutral neutral) {
     return false;
 }
 
-static int refuse(struct openai_reader *r, const struct field *f, const json_t *value) {
+static int refuse(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     return is_neutral(value, f->neutral) ? 0 : unsupported(r, f);
 }
 
 #define REFUSED(name, where, neutral)                                                              \
     { name, where, refuse, 0, 0, 0, neutral }
 
-static const struct field fields[] = {
+static const struct openai_field fields[] = {
     {"model", BOTH, read_model, 0, 0, 0, 0},
     {"stream", BOTH, read_bool, AT(stream), 0, 0, 0},
     {"stream_options", BOTH, read_stream_options, 0, 0, 0, 0},
@@ -249,6 +240,14 @@ static const struct field fields[] = {
     {"top_p", BOTH, read_top_p, AT(sampling.top_p), 0, 1, 0},
     {"top_k", BOTH, read_top_k, AT(sampling.top_k), 0, INT32_MAX, 0},
     {"min_p", BOTH, read_number, AT(sampling.min_p), 0, 1, 0},
+    {"presence_penalty", BOTH, read_number, AT(steering.presence_penalty), -2, 2, 0},
+    {"frequency_penalty", BOTH, read_number, AT(steering.frequency_penalty), -2, 2, 0},
+    {"repetition_penalty", BOTH, read_number, AT(steering.repetition_penalty), REPETITION_MIN, 10,
+     0},
+    {"logit_bias", BOTH, openai_read_logit_bias, 0, -100, 100, 0},
+    {"allowed_token_ids", BOTH, openai_read_allowed_ids, 0, 0, 0, 0},
+    {"bad_words", BOTH, openai_read_bad_words, 0, 0, 0, 0},
+    {"min_tokens", BOTH, read_uint, AT(steering.min_tokens), 0, INT32_MAX, 0},
     {"seed", BOTH, read_seed, 0, 0, 0, 0},
     {"n", BOTH, read_uint, AT(n), 1, CHOICES_MAX, 0},
     {"max_tokens", BOTH, read_uint, AT(max_tokens), 1, INT32_MAX, 0},
@@ -267,12 +266,7 @@ static const struct field fields[] = {
     {"response_format", BOTH, read_response_format, 0, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0, 0},
     {"modalities", CHAT, read_modalities, 0, 0, 0, 0},
-    REFUSED("frequency_penalty", BOTH, NEUTRAL_ZERO),
-    REFUSED("presence_penalty", BOTH, NEUTRAL_ZERO),
-    REFUSED("repetition_penalty", BOTH, NEUTRAL_ONE),
     REFUSED("length_penalty", BOTH, NEUTRAL_ONE),
-    REFUSED("min_tokens", BOTH, NEUTRAL_ZERO),
-    REFUSED("logit_bias", BOTH, NEUTRAL_EMPTY),
     REFUSED("best_of", BOTH, NEUTRAL_ONE),
     REFUSED("use_beam_search", BOTH, NEUTRAL_FALSE),
     REFUSED("suffix", COMPLETION, NEUTRAL_EMPTY),
@@ -288,8 +282,6 @@ static const struct field fields[] = {
     REFUSED("thinking_token_budget", BOTH, NEUTRAL_NONE),
     REFUSED("include_stop_str_in_output", BOTH, NEUTRAL_FALSE),
     REFUSED("truncate_prompt_tokens", BOTH, NEUTRAL_NONE),
-    REFUSED("allowed_token_ids", BOTH, NEUTRAL_NONE),
-    REFUSED("bad_words", BOTH, NEUTRAL_EMPTY),
     REFUSED("logits_processors", BOTH, NEUTRAL_EMPTY),
     REFUSED("structured_outputs", BOTH, NEUTRAL_NONE),
     REFUSED("structural_tag", BOTH, NEUTRAL_NONE),
@@ -312,7 +304,7 @@ static const struct field fields[] = {
 int openai_fields_read(struct openai_reader *r, const json_t *root) {
     int here = r->request->chat ? CHAT : COMPLETION;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
-        const struct field *f = &fields[i];
+        const struct openai_field *f = &fields[i];
         const json_t *value = json_object_get(root, f->name);
         if ((f->where & here) == 0 || value == NULL || json_is_null(value)) continue;
         int rc = f->read(r, f, value);
@@ -327,6 +319,9 @@ int openai_fields_check(struct openai_reader *r) {
     if (r->has_top_logprobs && !q->sampling.want_logprob)
         return api_error_set(r->error, 400, "top_logprobs",
                              "'top_logprobs' needs 'logprobs' to be true.");
+    if (q->max_tokens != 0 && q->steering.min_tokens > q->max_tokens)
+        return api_error_set(r->error, 400, "min_tokens",
+                             "'min_tokens' must be at most 'max_tokens' (%u).", q->max_tokens);
     if (r->has_stream_options && !q->stream)
         return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");

@@ -16,6 +16,33 @@ struct openai_reader {
     bool has_top_logprobs, has_stream_options;
 };
 
+enum { CHAT = 1, COMPLETION = 2, BOTH = CHAT | COMPLETION };
+
+// The value of a refused field that changes nothing, and is therefore accepted.
+enum neutral { NEUTRAL_NONE, NEUTRAL_FALSE, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_EMPTY };
+
+struct openai_field {
+    const char *name;
+    int where;
+    int (*read)(struct openai_reader *r, const struct openai_field *f, const json_t *value);
+    size_t offset; // of its place in struct openai_request, for the plain readers
+    double min, max;
+    enum neutral neutral;
+};
+
+#define AT(member) offsetof(struct openai_request, member)
+
+int openai_field_wrong(struct openai_reader *r, const struct openai_field *f, const char *must);
+int openai_field_range(struct openai_reader *r, const struct openai_field *f);
+
+// openai_steer.c
+int openai_read_logit_bias(struct openai_reader *r, const struct openai_field *f,
+                           const json_t *value);
+int openai_read_allowed_ids(struct openai_reader *r, const struct openai_field *f,
+                            const json_t *value);
+int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
+                          const json_t *value);
+
 // Reads every known field but messages and prompt.
 int openai_fields_read(struct openai_reader *r, const json_t *root);
 // Checks of fields against each other.

@@ -46,17 +46,8 @@ static int read_number(const json_t *root, const struct range *r, double *out, s
     return 0;
 }
 
-// Penalties would change every answer, so a model that asks for one is not served as if it did not.
-static int refuse_penalty(const json_t *root, struct err_text *e) {
-    const json_t *value = json_object_get(root, "repetition_penalty");
-    if (value == NULL || json_is_null(value) || json_number_value(value) == 1) return 0;
-    return err_set(e, ERR_FATAL_MODEL,
-                   "generation_config.json: repetition_penalty is not supported "
-                   "(--generation-config none ignores the file)");
-}
-
 static int read_generation(struct openai_defaults *d, const json_t *root, struct err_text *e) {
-    double temperature = 1, top_p = 1, min_p = 0, top_k = 0, max_tokens = 0;
+    double temperature = 1, top_p = 1, min_p = 0, top_k = 0, max_tokens = 0, repetition = 1;
     const struct {
         struct range range;
         double *out;
@@ -64,8 +55,9 @@ static int read_generation(struct openai_defaults *d, const json_t *root, struct
                 {{"top_p", 0, 1}, &top_p},
                 {{"min_p", 0, 1}, &min_p},
                 {{"top_k", -1, INT32_MAX}, &top_k},
+                {{"repetition_penalty", 0.01, 10}, &repetition},
                 {{"max_new_tokens", 1, INT32_MAX}, &max_tokens}};
-    int rc = refuse_penalty(root, e);
+    int rc = 0;
     for (size_t i = 0; i < sizeof keys / sizeof *keys && rc == 0; i++)
         rc = read_number(root, &keys[i].range, keys[i].out, e);
     if (rc != 0) return rc;
@@ -73,6 +65,7 @@ static int read_generation(struct openai_defaults *d, const json_t *root, struct
     d->top_p = top_p > 0 ? (float)top_p : 1e-30f;
     d->min_p = (float)min_p;
     d->top_k = top_k > 0 ? (uint32_t)top_k : 0;
+    d->repetition_penalty = (float)repetition;
     d->max_tokens = (uint32_t)max_tokens;
     return 0;
 }

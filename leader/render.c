@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "leader/words.h"
 
 #define THREADS_MAX 16
 
@@ -121,6 +122,13 @@ static int choose_stop_ids(const struct serving *s, const struct openai_request 
     return 0;
 }
 
+// A copy for each choice, as the scheduler owns it.
+static int choose_steering(const struct openai_request *r, struct request *q, struct api_error *e) {
+    if (steering_is_idle(&r->steering)) return 0;
+    q->steering = steering_copy(&r->steering);
+    return q->steering != NULL ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+}
+
 static int make_request(struct choice *c, const struct id_list *ids, struct request **out,
                         struct api_error *e) {
     const struct generation *g = c->generation;
@@ -137,6 +145,7 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     c->n_prompt = q->n_prompt;
     int rc = choose_max_tokens(g->serving, &g->request, q->n_prompt, &q->max_tokens, e);
     if (rc == 0) rc = choose_stop_ids(g->serving, &g->request, q, e);
+    if (rc == 0) rc = choose_steering(&g->request, q, e);
     if (rc != 0) {
         request_destroy(q);
         return rc;
@@ -165,7 +174,7 @@ static void destroy_requests(struct request **list, uint32_t n) {
 static int make_requests(struct generation *g, struct request ***out, struct api_error *e) {
     struct request **list = mem_array(g->n_choices, sizeof *list);
     if (list == NULL) return api_error_set(e, 500, NULL, "memory is out.");
-    int rc = 0;
+    int rc = words_encode(g->serving->tokenizer, &g->request, e);
     for (uint32_t p = 0; p < g->request.n_prompts && rc == 0; p++)
         rc = make_prompt_requests(g, p, list, e);
     if (rc != 0) {

@@ -96,6 +96,10 @@ static void take_token(struct stream *s, struct choice *c, const struct stamped_
     meter_token(&s->serving->meter, c->times.arrived_ns, c->times.last_ns, e->at_ns);
     if (c->times.first_ns == 0) c->times.first_ns = e->at_ns;
     c->times.last_ns = e->at_ns;
+    if (c->n_generated <= r->steering.min_tokens) {
+        buf_add(&c->text, s->piece, bytes); // too early to stop
+        return;
+    }
     if (!stop_push(&c->stop, s->piece, bytes, &c->text)) return;
     const struct engine *engine = s->serving->engine;
     c->finish = FINISH_STOP;

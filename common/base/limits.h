@@ -56,13 +56,22 @@
 #define STOP_STRINGS_MAX 16
 #define STOP_STRING_BYTES_MAX 1024
 #define CHOICES_MAX 128
-#define STEERING_ITEMS_MAX 2048      // ids and numbers in the lists of one request's steering (proto/step.proto)
+#define LOGIT_BIAS_MAX 300
+#define ALLOWED_IDS_MAX 1024
+#define BAD_WORDS_MAX 64
+#define BAD_WORD_TOKENS_MAX 200
+#define STEERING_ITEMS_MAX                                                                         \
+    2048 // ids and numbers in the lists of one request's steering (proto/step.proto)
 #define STEERING_STEP_ITEMS_MAX 8192 // of all requests that a rank takes in within one step
 #define MESSAGES_MAX 8192
 #define PROMPTS_MAX 1024
 #define STREAM_BUFFER_BYTES_MAX (1u << 20)
 
 static_assert(ATTN_PARTITION_TOKENS % KV_BLOCK_TOKENS == 0, "a partition holds whole blocks");
+static_assert(2 * LOGIT_BIAS_MAX + ALLOWED_IDS_MAX + 2 * BAD_WORDS_MAX + BAD_WORD_TOKENS_MAX +
+                      STOP_IDS_MAX <=
+                  STEERING_ITEMS_MAX,
+              "every request's lists fit");
 static_assert(STEERING_ITEMS_MAX <= STEERING_STEP_ITEMS_MAX, "every request fits a step");
 static_assert(TOP_K_MAX <= EXPERTS_MAX, "top-k chooses among the experts");
 static_assert(RANKS_MAX <= 65535, "a rank and the leader fit 16 bits");

@@ -157,11 +157,6 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         {"tools", "[{\"type\":\"function\"}]"},
         {"tool_choice", "\"required\""},
         {"response_format", "{\"type\":\"json_object\"}"},
-        {"logit_bias", "{\"5\":1}"},
-        {"frequency_penalty", "0.5"},
-        {"presence_penalty", "-1"},
-        {"repetition_penalty", "1.1"},
-        {"min_tokens", "2"},
         {"prompt_logprobs", "1"},
         {"guided_json", "{}"},
         {"reasoning_effort", "\"low\""},
@@ -176,6 +171,29 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
     refused(false, "\"suffix\":\"x\"", "suffix");
     refused(false, "\"echo\":true", "echo");
     refused(false, "\"best_of\":3", "best_of");
+}
+END_TEST
+
+START_TEST(steering_is_read_and_checked) {
+    struct openai_request r;
+    struct api_error e;
+    const char *body = "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],"
+                       "\"logit_bias\":{\"5\":-1.5,\"0\":100},\"presence_penalty\":-2,"
+                       "\"frequency_penalty\":0.5,\"repetition_penalty\":1.25,\"min_tokens\":3,"
+                       "\"allowed_token_ids\":[7,5],\"bad_words\":[\"a\",\"b c\"]}";
+    ck_assert_int_eq(parse(&r, true, body, &e), 0);
+    const struct steering *s = &r.steering;
+    ck_assert(s->presence_penalty == -2 && s->frequency_penalty == 0.5f);
+    ck_assert(s->repetition_penalty == 1.25f && s->min_tokens == 3);
+    ck_assert(s->n_bias == 2 && s->n_allowed == 2 && s->allowed_ids[1] == 5);
+    for (uint32_t i = 0; i < 2; i++)
+        ck_assert_float_eq(s->bias[i], s->bias_ids[i] == 5 ? -1.5f : 100);
+    ck_assert_ptr_nonnull(r.bad_words);
+    openai_request_finish(&r);
+    refused(true, "\"logit_bias\":{\"5x\":1}", "logit_bias");
+    refused(true, "\"logit_bias\":{\"18446744073709551621\":1}", "logit_bias");
+    refused(true, "\"logit_bias\":{\"\":1}", "logit_bias");
+    refused(true, "\"min_tokens\":9,\"max_tokens\":8", "min_tokens");
 }
 END_TEST
 
@@ -340,6 +358,7 @@ int main(void) {
     tcase_add_test(t, numbers_beyond_json_are_refused);
     tcase_add_test(t, tiny_temperature_is_greedy_and_top_p_0_keeps_one);
     tcase_add_test(t, what_would_change_the_answer_is_refused_by_name);
+    tcase_add_test(t, steering_is_read_and_checked);
     tcase_add_test(t, neutral_values_and_harmless_names_are_accepted);
     tcase_add_test(t, messages_are_checked_one_by_one);
     tcase_add_test(t, text_parts_are_joined_and_developer_is_system);
