@@ -1,5 +1,5 @@
-// words.c: see words.h. Which spellings of a word are banned follows vLLM: a word in the middle of
-// a text begins with a token that has the space in it.
+// words.c: see words.h. In the middle of a text a word begins with a token that has the space in
+// it, so each word has two spellings in tokens.
 #include "leader/words.h"
 
 #include <jansson.h>
@@ -37,14 +37,17 @@ static int add(struct words *w, const struct id_list *run) {
     return 0;
 }
 
+static bool same_run(const struct id_list *a, const struct id_list *b) {
+    return a->n == b->n && memcmp(a->ids, b->ids, a->n * sizeof *a->ids) == 0;
+}
+
 // text has a space before the word.
 static int add_word(struct words *w, const char *text, size_t bytes) {
     struct id_list bare = {0}, spaced = {0};
     int rc = encode(w, text + 1, bytes - 1, &bare);
     if (rc == 0) rc = encode(w, text, bytes, &spaced);
     if (rc == 0) rc = add(w, &bare);
-    bool another = rc == 0 && bare.n != 0 && spaced.n == bare.n && spaced.ids[0] != bare.ids[0];
-    if (another) rc = add(w, &spaced);
+    if (rc == 0 && bare.n != 0 && !same_run(&bare, &spaced)) rc = add(w, &spaced);
     id_list_finish(&bare);
     id_list_finish(&spaced);
     return rc;

@@ -5,8 +5,7 @@
 #include "common/text/tokenizer.h"
 #include "leader/openai.h"
 
-// Fills the words of r->steering from r->bad_words: each word as it is, and behind a space where
-// that is another token.
+// Fills the words of r->steering from r->bad_words: each word as it is, and behind a space.
 int words_encode(const struct tokenizer *t, struct openai_request *r, struct api_error *e);
 
 #endif
