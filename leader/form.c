@@ -90,6 +90,7 @@ void form_begin_if_possible(struct members *m, int64_t now_ns) {
         share_host(m, k, &host_index, &n_on_host);
         k->address_bytes = 0;
         k->engine_age_ms = 0;
+        memset(k->counters_seen, 0, k->n_counters * sizeof k->counters_seen[0]);
         member_move(m, k, MEMBER_FORMING);
         send_form(m, k, host_index, n_on_host);
     }

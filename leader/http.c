@@ -292,6 +292,16 @@ static bool is_loopback(const struct addrinfo *a) {
     return a->ai_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
 }
 
+const char *http_host_error(const char *host) {
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
+    struct addrinfo *list = NULL;
+    if (host == NULL || host[0] == '\0') return NULL;
+    int rc = getaddrinfo(host, NULL, &hints, &list);
+    if (rc != 0) return gai_strerror(rc);
+    freeaddrinfo(list);
+    return NULL;
+}
+
 bool http_host_is_loopback(const char *host) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
     struct addrinfo *list = NULL;
@@ -353,7 +363,11 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
     h->config = *config;
     h->listen_fd = -1;
     pthread_mutex_init(&h->lock, NULL);
-    pthread_cond_init(&h->changed, NULL);
+    pthread_condattr_t monotonic; // or a step of the wall clock would cut the wait, or stretch it
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&h->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     int rc = open_socket(config, &h->listen_fd, e);
     if (rc == 0) rc = http_watch_create(&h->watch, e);
     if (rc != 0) {
@@ -386,7 +400,7 @@ static void close_socket(struct http *h) {
 }
 
 static bool all_left(struct http *h) {
-    int64_t end = env_wall_ns(h->config.env) + STOP_WAIT_NS;
+    int64_t end = env_now_ns(h->config.env) + STOP_WAIT_NS;
     struct timespec until = {.tv_sec = end / NS_PER_S, .tv_nsec = end % NS_PER_S};
     int rc = 0;
     pthread_mutex_lock(&h->lock);

@@ -49,6 +49,9 @@ struct http_counters {
 };
 
 // True when every address of the name is of this machine alone.
+// Why a host cannot be listened on, as far as its name says; NULL: it resolves, or is every
+// address.
+const char *http_host_error(const char *host);
 bool http_host_is_loopback(const char *host);
 
 int http_start(struct http **out, const struct http_config *config, uint16_t *port,

@@ -28,6 +28,40 @@ static bool has_class(const Moesaic__Control__V1__Hello *hello) {
     return false;
 }
 
+// Real machines are far below these; what is above was not written by a worker.
+#define CORES_MAX 65536
+#define MEMORY_BYTES_MAX (UINT64_C(1) << 56)
+#define CLASSES_MAX 16
+
+static int check_length(const char *field, const char *text, size_t most, struct err_text *e) {
+    size_t n = strlen(text);
+    if (n <= most) return 0;
+    return err_set(e, ERR_PEER_REFUSED, "hello.%s has %zu bytes, at most %zu are taken", field, n,
+                   most);
+}
+
+static int check_number(const char *field, uint64_t value, uint64_t most, struct err_text *e) {
+    if (value <= most) return 0;
+    return err_set(e, ERR_PEER_REFUSED, "hello.%s %" PRIu64 " is above %" PRIu64, field, value,
+                   most);
+}
+
+static int check_fields(const Moesaic__Control__V1__Hello *hello, struct err_text *e) {
+    int err = check_length("host", hello->host, HOST_TEXT_MAX - 1, e);
+    if (err == 0) err = check_length("name", hello->name, sizeof((struct member *)0)->name - 1, e);
+    if (err == 0)
+        err = check_length("kernels", hello->kernels, sizeof((struct member *)0)->kernels - 1, e);
+    if (err == 0) err = check_number("n_cores", hello->n_cores, CORES_MAX, e);
+    if (err == 0) err = check_number("memory_bytes", hello->memory_bytes, MEMORY_BYTES_MAX, e);
+    if (err == 0)
+        err = check_number("arithmetic_classes", hello->n_arithmetic_classes, CLASSES_MAX, e);
+    if (err == 0) err = check_number("held_n_ranks", hello->held_n_ranks, RANKS_MAX, e);
+    if (err == 0 && hello->has_weights && hello->held_rank >= hello->held_n_ranks)
+        err = err_set(e, ERR_PEER_REFUSED, "hello.held_rank %u does not exist among %u ranks",
+                      hello->held_rank, hello->held_n_ranks);
+    return err;
+}
+
 static int check_hello(const struct members *m, const Moesaic__Control__V1__Hello *hello,
                        struct err_text *e) {
     if (hello->protocol != CONTROL_PROTOCOL)
@@ -43,7 +77,7 @@ static int check_hello(const struct members *m, const Moesaic__Control__V1__Hell
         (hello->wanted_rank >= 0 && (uint32_t)hello->wanted_rank >= m->n_ranks))
         return err_set(e, ERR_PEER_REFUSED, "rank %d does not exist among %u workers",
                        hello->wanted_rank, m->n_ranks);
-    return 0;
+    return check_fields(hello, e);
 }
 
 static bool is_free(const struct members *m, uint32_t rank) {
@@ -88,12 +122,28 @@ static void send_welcome(struct members *m, const struct member *k) {
     members_send(m, k->peer, &down);
 }
 
-// A worker whose stream broke may be back before the end of the old one was noticed.
-static void lose_earlier_stream(struct members *m, uint64_t instance) {
+// A worker whose stream broke may be back before the end of the old one was noticed. But while the
+// old one still speaks, the new one is a double, and must not cost the group its member.
+static int replace_earlier_stream(struct members *m, uint64_t instance, struct err_text *e) {
+    int64_t now_ns = env_now_ns(m->config.env);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
-        if (member_present(k) && k->instance == instance)
-            member_drop(m, k, false, "the worker joined again on a new stream");
+        if (!member_present(k) || k->instance != instance) continue;
+        if (now_ns - k->heard_ns < MEMBER_FRESH_NS)
+            return err_set(e, ERR_PEER_LOST, "instance %016" PRIx64 " has joined as rank %u",
+                           instance, i);
+        member_drop(m, k, false, "the worker joined again on a new stream");
+    }
+    return 0;
+}
+
+// Two workers may have one name; who looks at them should know.
+static void warn_of_double_name(const struct members *m, const struct member *k) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *other = &m->ranks[i];
+        if (other != k && member_present(other) && strcmp(other->name, k->name) == 0)
+            log_warn("members", "name %s is of rank %u and of rank %u", k->name, i,
+                     member_rank(m, k));
     }
 }
 
@@ -101,7 +151,8 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
                struct err_text *e) {
     int err = check_hello(m, hello, e);
     if (err != 0) return err;
-    lose_earlier_stream(m, hello->instance);
+    err = replace_earlier_stream(m, hello->instance, e);
+    if (err != 0) return err;
     struct member *k = choose_rank(m, hello);
     if (k == NULL) return err_set(e, ERR_PEER_REFUSED, "all %u ranks are taken", m->n_ranks);
     k->peer = peer;
@@ -113,11 +164,11 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     copy_text(k->host, sizeof k->host, hello->host);
     copy_text(k->name, sizeof k->name, hello->name);
     if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
-    memset(k->counters_seen, 0, k->n_counters * sizeof k->counters_seen[0]);
-    k->heard_ns = env_now_ns(m->config.env);
+    k->heard_ns = k->moved_ns = env_now_ns(m->config.env);
     member_move(m, k, MEMBER_JOINED);
     log_info("members", "worker joined rank %u name %s kernels %s cores %u", member_rank(m, k),
              k->name, k->kernels, k->n_cores);
+    warn_of_double_name(m, k);
     send_welcome(m, k);
     return 0;
 }

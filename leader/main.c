@@ -119,6 +119,15 @@ static void set_name(struct process *p) {
         snprintf(p->name, sizeof p->name, "%.*s", (int)(end - begin), path + begin);
 }
 
+// That a name does not exist is said first: it is neither this machine's nor another's.
+static int check_host(const struct process *p, struct err_text *e) {
+    const char *host = p->options.host, *why = http_host_error(host);
+    if (why != NULL) return err_set(e, ERR_FATAL_CONFIG, "--host %s: %s", host, why);
+    if (p->api_key != NULL || http_host_is_loopback(host)) return 0;
+    return err_set(e, ERR_FATAL_CONFIG, "--host %s is beyond loopback: --api-key-file is required",
+                   host);
+}
+
 static int check_options(struct process *p, struct err_text *e) {
     struct leader_options *o = &p->options;
     if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
@@ -126,9 +135,7 @@ static int check_options(struct process *p, struct err_text *e) {
     if (rc == 0) rc = read_secret(&p->api_key, "api-key-file", o->api_key_file, e);
     if (rc == 0)
         rc = read_secret(&p->control_token, "control-token-file", o->control_token_file, e);
-    if (rc == 0 && p->api_key == NULL && !http_host_is_loopback(o->host))
-        rc = err_set(e, ERR_FATAL_CONFIG,
-                     "--host %s is beyond loopback: --api-key-file is required", o->host);
+    if (rc == 0) rc = check_host(p, e);
     set_name(p);
     return rc;
 }

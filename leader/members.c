@@ -14,7 +14,7 @@
 // What protobuf-c may use for one message of at most CONTROL_MESSAGE_BYTES_MAX: small numbers grow
 // from 1 byte to 8.
 #define MESSAGE_ARENA_BYTES_MAX ((size_t)16 << 20)
-#define GUESTS_SPARE 64
+#define GUESTS_SPARE 512
 // A tick that comes this much too late means that the leader itself stood still: the silence was
 // its own.
 #define LATE_TICK_NS NS_PER_S
@@ -126,14 +126,31 @@ void members_send(struct members *m, uint64_t peer, const join_down *message) {
 
 // --- heartbeats
 
-// Counters of a worker are cumulative and start anew with its process or its epoch.
+// More rows than an expert can have computed between two beats.
+#define COUNTER_JUMP_MAX (UINT64_C(1) << 48)
+
+// Counters of a worker are cumulative and start anew with its epoch.
+static int check_counters(const struct member *k, const Moesaic__Control__V1__Heartbeat *h,
+                          struct err_text *e) {
+    if (h->n_expert_tokens != k->n_counters)
+        return err_set(e, ERR_PEER_PROTOCOL, "heartbeat has %zu expert counters, not %u",
+                       h->n_expert_tokens, k->n_counters);
+    for (uint32_t i = 0; i < k->n_counters; i++) {
+        uint64_t seen = k->counters_seen[i], now = h->expert_tokens[i];
+        if (now < seen || now - seen > COUNTER_JUMP_MAX)
+            return err_set(e, ERR_PEER_PROTOCOL,
+                           "heartbeat's expert counter %u went from %" PRIu64 " to %" PRIu64, i,
+                           seen, now);
+    }
+    return 0;
+}
+
 static void add_counters(struct members *m, struct member *k, const uint64_t *counters) {
     uint32_t rank = member_rank(m, k), n_experts = m->config.leader->spec->router.n_experts;
     uint32_t first = layout_expert_first(&m->layout, n_experts, rank);
     uint32_t n_local = layout_expert_count(&m->layout, n_experts, rank);
     for (uint32_t i = 0; i < k->n_counters; i++) {
-        uint64_t seen = k->counters_seen[i];
-        uint64_t more = counters[i] >= seen ? counters[i] - seen : counters[i];
+        uint64_t more = counters[i] - k->counters_seen[i];
         m->expert_tokens[(size_t)(i / n_local) * n_experts + first + i % n_local] += more;
         k->counters_seen[i] = counters[i];
     }
@@ -143,17 +160,15 @@ static int take_heartbeat(struct members *m, struct member *k,
                           const Moesaic__Control__V1__Heartbeat *h, struct err_text *e) {
     if (h->epoch > m->epoch)
         return err_set(e, ERR_PEER_PROTOCOL, "heartbeat of epoch %" PRIu64 " to come", h->epoch);
-    if (h->n_expert_tokens != 0 && h->n_expert_tokens != k->n_counters)
-        return err_set(e, ERR_PEER_PROTOCOL, "heartbeat has %zu expert counters, not %u",
-                       h->n_expert_tokens, k->n_counters);
+    if (h->epoch < m->epoch) return 0; // it says that the worker lives, and nothing else
     if (h->n_expert_tokens != 0) {
+        int err = check_counters(k, h, e);
+        if (err != 0) return err;
         add_counters(m, k, h->expert_tokens);
         m->version++;
     }
-    if (h->epoch == m->epoch) {
-        k->engine_age_ms = h->engine_age_ms;
-        k->steps = h->steps;
-    }
+    k->engine_age_ms = h->engine_age_ms;
+    k->steps = h->steps;
     return 0;
 }
 
@@ -163,8 +178,12 @@ static int take_progress(struct members *m, struct member *k,
                          const Moesaic__Control__V1__Progress *p, struct err_text *e) {
     if (k->state == MEMBER_JOINED) member_move(m, k, MEMBER_LOADING);
     if (k->state != MEMBER_LOADING) return err_set(e, ERR_PEER_PROTOCOL, "Progress after Loaded");
+    if (p->bytes_done > p->bytes_total)
+        return err_set(e, ERR_PEER_PROTOCOL, "Progress of %" PRIu64 " bytes out of %" PRIu64,
+                       p->bytes_done, p->bytes_total);
+    if (p->bytes_done > k->bytes_done) k->moved_ns = k->heard_ns;
     k->bytes_total = p->bytes_total;
-    k->bytes_done = p->bytes_done < p->bytes_total ? p->bytes_done : p->bytes_total;
+    k->bytes_done = p->bytes_done;
     m->version++;
     return 0;
 }
@@ -227,9 +246,21 @@ static void guest_remove(struct members *m, struct guest *g) {
     *g = m->guests[--m->n_guests];
 }
 
-static void refuse_guest(struct members *m, uint64_t peer, const char *reason) {
-    log_warn("members", "worker refused peer %" PRIu64 " reason %s", peer, reason);
-    m->config.io.drop(m->config.io.context, peer, true, reason);
+// Outsiders decide how often this happens, so not every time is worth a line.
+static void log_refusal(struct members *m, uint64_t peer, const char *reason) {
+    if (log_gate_pass(&m->refusals, env_now_ns(m->config.env)))
+        log_warn("members", "worker refused peer %" PRIu64 " reason %s", peer, reason);
+}
+
+static void log_more_refusals(struct members *m, int64_t now_ns) {
+    uint32_t n = log_gate_hidden(&m->refusals, now_ns);
+    if (n > 0) log_warn("members", "workers refused %u more, in the last seconds", n);
+}
+
+// later: it may try again at once.
+static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
+    log_refusal(m, peer, reason);
+    m->config.io.drop(m->config.io.context, peer, !later, reason);
 }
 
 static join_up *unpack(struct members *m, const struct channel_event *ev) {
@@ -243,12 +274,11 @@ static void guest_message(struct members *m, struct guest *g, const join_up *up)
     struct err_text e;
     uint64_t peer = g->peer;
     guest_remove(m, g);
-    if (up == NULL)
-        refuse_guest(m, peer, "the message is malformed");
-    else if (up->kind_case != UP(HELLO))
-        refuse_guest(m, peer, "the first message is not Hello");
-    else if (join_hello(m, peer, up->hello, &e) != 0)
-        refuse_guest(m, peer, e.text);
+    int err = up == NULL ? err_set(&e, ERR_PEER_PROTOCOL, "the message is malformed")
+              : up->kind_case != UP(HELLO)
+                  ? err_set(&e, ERR_PEER_PROTOCOL, "the first message is not Hello")
+                  : join_hello(m, peer, up->hello, &e);
+    if (err != 0) refuse_guest(m, peer, err == ERR_PEER_LOST, e.text);
 }
 
 static void member_message(struct members *m, struct member *k, const join_up *up) {
@@ -256,20 +286,36 @@ static void member_message(struct members *m, struct member *k, const join_up *u
     k->heard_ns = env_now_ns(m->config.env);
     int err = up == NULL ? err_set(&e, ERR_PEER_PROTOCOL, "a message is malformed")
                          : take_message(m, k, up, &e);
-    if (err != 0) member_drop(m, k, err != ERR_PEER_LOST, e.text);
+    if (err == 0) return;
+    bool leaving = m->leaving;
+    m->leaving = leaving || err == ERR_PEER_LOST;
+    member_drop(m, k, err != ERR_PEER_LOST, e.text);
+    m->leaving = leaving;
+}
+
+// A worker says hello as soon as its stream is open: of too many that say nothing, the one that
+// has been silent for longest is not one.
+static void make_room_for_guest(struct members *m) {
+    struct guest *oldest = &m->guests[0];
+    for (uint32_t i = 1; i < m->n_guests; i++) {
+        if (m->guests[i].since_ns < oldest->since_ns) oldest = &m->guests[i];
+    }
+    uint64_t peer = oldest->peer;
+    guest_remove(m, oldest);
+    refuse_guest(m, peer, true, "too many streams wait for their hello");
 }
 
 static void opened(struct members *m, uint64_t peer) {
-    if (m->n_guests == m->n_guests_max) {
-        refuse_guest(m, peer, "too many streams wait for their hello");
-        return;
-    }
+    if (m->n_guests == m->n_guests_max) make_room_for_guest(m);
     m->guests[m->n_guests++] = (struct guest){.peer = peer, .since_ns = env_now_ns(m->config.env)};
 }
 
 static void closed(struct members *m, uint64_t peer, const char *text) {
     struct guest *g = find_guest(m, peer);
-    if (g != NULL) guest_remove(m, g);
+    if (g != NULL) {
+        guest_remove(m, g);
+        log_refusal(m, peer, "its stream ended before its hello");
+    }
     struct member *k = find_member(m, peer);
     if (k != NULL) member_lose(m, k, text[0] != '\0' ? text : "its stream ended");
 }
@@ -305,6 +351,9 @@ static void check_member(struct members *m, struct member *k, int64_t now_ns, bo
         snprintf(text, sizeof text, "nothing was heard of it for %" PRId64 " ms",
                  (now_ns - k->heard_ns) / NS_PER_MS);
         member_drop(m, k, false, text);
+    } else if ((k->state == MEMBER_JOINED || k->state == MEMBER_LOADING) &&
+               now_ns - k->moved_ns >= MEMBER_STALL_NS) {
+        member_drop(m, k, false, "it loads, but has read nothing for two minutes");
     } else if (step_in_flight && k->state == MEMBER_READY &&
                k->engine_age_ms >= m->config.leader->step_timeout_ns / NS_PER_MS) {
         snprintf(text, sizeof text, "its engine made no progress for %u ms", k->engine_age_ms);
@@ -323,6 +372,7 @@ static void forgive_own_pause(struct members *m, int64_t now_ns) {
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         k->heard_ns = earlier(k->heard_ns + pause_ns, now_ns);
+        k->moved_ns = earlier(k->moved_ns + pause_ns, now_ns);
     }
 }
 
@@ -333,8 +383,9 @@ void members_tick(struct members *m, bool step_in_flight) {
         if (now_ns - m->guests[i].since_ns < MEMBER_HELLO_NS) continue;
         uint64_t peer = m->guests[i].peer;
         guest_remove(m, &m->guests[i]);
-        refuse_guest(m, peer, "no hello came");
+        refuse_guest(m, peer, false, "no hello came");
     }
+    log_more_refusals(m, now_ns);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         if (member_present(&m->ranks[i])) check_member(m, &m->ranks[i], now_ns, step_in_flight);
     }

@@ -24,6 +24,10 @@ struct members;
 #define MEMBER_SETTLE_NS                                                                           \
     (200 * NS_PER_MS)            // after a group broke: whose fault it was may still be on its way
 #define MEMBER_RETRY_NS NS_PER_S // after a group could not be formed
+#define MEMBER_STALL_NS (120 * NS_PER_S) // a worker that loads, but reads nothing
+// Heard of more recently than this, a worker is there: a second one that claims to be the same is
+// another process.
+#define MEMBER_FRESH_NS (3 * NS_PER_S / 2)
 
 // How it reaches the world; tests put their own functions here.
 struct members_io {

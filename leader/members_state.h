@@ -5,6 +5,7 @@
 
 #include "common/base/layout.h"
 #include "common/base/limits.h"
+#include "common/base/log_gate.h"
 #include "common/base/mem.h"
 #include "control.pb-c.h"
 #include "leader/members.h"
@@ -18,7 +19,7 @@ struct member {
     enum member_state state;
     uint64_t peer; // its stream, while it has one (any state but FREE and LOST)
     uint64_t instance;
-    int64_t heard_ns;
+    int64_t heard_ns, moved_ns; // its last word; the last that it loaded something
     char name[128], kernels[16], host[HOST_TEXT_MAX];
     uint32_t n_cores;
     uint64_t bytes_done, bytes_total, steps;
@@ -31,7 +32,7 @@ struct member {
     bool digest_pinned; // a group ran with experts_pinned
     uint64_t experts_pinned;
     uint32_t n_counters;     // n_layers * this rank's experts
-    uint64_t *counters_seen; // [n_counters], owned: the last cumulative numbers of its worker
+    uint64_t *counters_seen; // [n_counters], owned: the last cumulative numbers in this epoch
 };
 
 // A stream whose hello has not come.
@@ -65,7 +66,8 @@ struct members {
     uint64_t shared_digest;
     uint64_t *expert_tokens; // [n_layers][n_experts], owned
     uint64_t version;
-    bool leaving;       // what is lost now is lost on purpose
+    bool leaving; // what is lost now is lost on purpose
+    struct log_gate refusals;
     struct arena arena; // of the message being read
 };
 

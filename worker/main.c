@@ -124,7 +124,10 @@ static int make_address(struct process *p, struct err_text *e) {
     if (n < 0 || (size_t)n >= sizeof p->address)
         return err_set(e, ERR_FATAL_CONFIG, "--leader is longer than %zu bytes",
                        sizeof p->address - 1);
-    return 0;
+    int rc = channel_address_check(p->address, e);
+    if (rc == 0) return 0;
+    struct err_text cause = *e;
+    return err_set(e, rc, "--leader: %s", cause.text);
 }
 
 static int open_fabric(struct process *p, struct err_text *e) {

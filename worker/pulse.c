@@ -19,8 +19,8 @@ void pulse_set_model(struct pulse *p, const struct model *model, uint64_t epoch,
     pthread_mutex_lock(&p->lock);
     p->model = model;
     p->n_counters = n_counters;
+    atomic_store(&p->epoch, epoch); // under the lock: a beat's counters are of its epoch
     pthread_mutex_unlock(&p->lock);
-    atomic_store(&p->epoch, epoch);
 }
 
 void pulse_step_begin(struct pulse *p) {
@@ -37,10 +37,12 @@ void pulse_step_end(struct pulse *p, const struct fabric *fabric, bool counted) 
     atomic_store(&p->busy, false);
 }
 
-// Copies the counters as they are now. NULL when there are none, or no memory for them.
-static uint64_t *copy_counters(struct pulse *p, size_t *n) {
+// Copies the counters as they are now, and the epoch they are of. NULL when there are none, or no
+// memory for them.
+static uint64_t *copy_counters(struct pulse *p, uint64_t *epoch, size_t *n) {
     uint64_t *copy = NULL;
     pthread_mutex_lock(&p->lock);
+    *epoch = atomic_load(&p->epoch);
     if (p->model != NULL && p->n_counters > 0) copy = mem_array(p->n_counters, sizeof *copy);
     if (copy != NULL) {
         const _Atomic uint64_t *counters = model_expert_tokens(p->model);
@@ -60,11 +62,10 @@ void pulse_send(struct pulse *p, struct channel *channel) {
         int64_t age_ms = age_ns / NS_PER_MS;
         beat.engine_age_ms = age_ms < UINT32_MAX ? (uint32_t)age_ms : UINT32_MAX;
     }
-    beat.epoch = atomic_load(&p->epoch);
     beat.steps = atomic_load(&p->steps);
     beat.bytes_sent = atomic_load(&p->bytes_sent);
     beat.bytes_received = atomic_load(&p->bytes_received);
-    beat.expert_tokens = copy_counters(p, &beat.n_expert_tokens);
+    beat.expert_tokens = copy_counters(p, &beat.epoch, &beat.n_expert_tokens);
     link_send_heartbeat(channel, &beat);
     mem_free(beat.expert_tokens);
 }

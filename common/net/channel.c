@@ -2,7 +2,9 @@
 // the call table.
 #include "common/net/channel.h"
 
+#include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -77,7 +79,8 @@ void channel_push(struct channel *c, struct channel_item *item) {
     waker_wake(c->config.waker);
 }
 
-void channel_forget(struct channel *c, uint64_t peer) {
+size_t channel_forget(struct channel *c, uint64_t peer) {
+    size_t bytes = 0;
     pthread_mutex_lock(&c->lock);
     struct channel_item *rest = c->first;
     c->first = c->last = NULL;
@@ -86,6 +89,7 @@ void channel_forget(struct channel *c, uint64_t peer) {
         rest = item->next;
         item->next = NULL;
         if (item->event.peer == peer && item->event.kind == CHANNEL_MESSAGE) {
+            bytes += item->event.bytes;
             channel_item_free(item);
             continue;
         }
@@ -96,6 +100,7 @@ void channel_forget(struct channel *c, uint64_t peer) {
         c->last = item;
     }
     pthread_mutex_unlock(&c->lock);
+    return bytes;
 }
 
 int channel_next(struct channel *c, struct channel_event *out) {
@@ -140,4 +145,51 @@ bool channel_is_local(const char *address) {
         if (strncmp(address, prefixes[i], strlen(prefixes[i])) == 0) return true;
     }
     return false;
+}
+
+// --- dialling
+
+// Doubles from the least to the most.
+int64_t channel_backoff_next(struct channel_backoff *b, const struct channel_attempt *a) {
+    bool lived = a->opened && a->lived_ns >= CHANNEL_LIVED_NS;
+    if (lived) *b = (struct channel_backoff){.lost_until_ns = a->now_ns + CHANNEL_LOST_NS};
+    bool lost = a->now_ns < b->lost_until_ns;
+    int64_t least = lost ? CHANNEL_LOST_BACKOFF_MIN_NS : CHANNEL_BACKOFF_MIN_NS;
+    int64_t most = lost ? CHANNEL_LOST_BACKOFF_MAX_NS : CHANNEL_BACKOFF_MAX_NS;
+    int64_t next = b->last_ns == 0 ? least : b->last_ns * 2;
+    if (next > most) next = most;
+    if (a->refused) next = CHANNEL_BACKOFF_MAX_NS;
+    b->last_ns = next;
+    return next;
+}
+
+static bool is_host(const char *host, size_t n) {
+    bool bracketed = n > 2 && host[0] == '[' && host[n - 1] == ']';
+    for (size_t i = bracketed ? 1 : 0; i < n - (bracketed ? 1 : 0); i++) {
+        unsigned char c = (unsigned char)host[i];
+        bool fits = bracketed ? isxdigit(c) || c == ':' || c == '.' || c == '%' || isalnum(c)
+                              : isalnum(c) || c == '.' || c == '-' || c == '_';
+        if (!fits) return false;
+    }
+    return n > 0;
+}
+
+static bool is_port(const char *text) {
+    size_t n = strlen(text);
+    if (n == 0 || n > 5 || strspn(text, "0123456789") != n) return false;
+    long port = strtol(text, NULL, 10);
+    return port >= 1 && port <= 65535;
+}
+
+int channel_address_check(const char *address, struct err_text *e) {
+    if (strncmp(address, "unix:", 5) == 0 && address[5] != '\0') return 0;
+    const char *colon = strrchr(address, ':');
+    if (colon == NULL || !is_host(address, (size_t)(colon - address)))
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "%.300s is not HOST:PORT; an IPv6 address stands in brackets, [::1]:8500",
+                       address);
+    if (!is_port(colon + 1))
+        return err_set(e, ERR_FATAL_CONFIG, "%.300s: the port is not a number from 1 to 65535",
+                       address);
+    return 0;
 }

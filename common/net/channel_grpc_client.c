@@ -32,7 +32,7 @@ struct attempt {
     const char *error; // owned by gpr
     char token[512];
     bool opened, refused;
-    int64_t started_ns;
+    int64_t started_ns, opened_ns;
     char text[ERR_TEXT_MAX];
 };
 
@@ -97,6 +97,7 @@ static void on_open(struct channel_grpc_client *c, struct grpc_stream *s, bool o
     c->waiting = 0;
     pthread_mutex_unlock(&c->stream_lock);
     c->attempt.opened = true;
+    c->attempt.opened_ns = env_now_ns(c->base.config.env);
     c->last_failure[0] = '\0';
     channel_push(&c->base, item);
     grpc_stream_set_writable(s);
@@ -269,15 +270,16 @@ static bool is_closing(struct channel_grpc_client *c) {
     return closing;
 }
 
-// Doubles from the least to the most, with up to a quarter more so that workers do not come in
-// step.
-static int64_t next_backoff(struct channel_grpc_client *c, int64_t last_ns) {
-    int64_t next = last_ns * 2;
-    if (c->attempt.opened || last_ns == 0) next = CHANNEL_BACKOFF_MIN_NS;
-    if (c->attempt.refused || next > CHANNEL_BACKOFF_MAX_NS) next = CHANNEL_BACKOFF_MAX_NS;
-    return next;
+static int64_t next_backoff(struct channel_grpc_client *c, struct channel_backoff *b) {
+    int64_t now_ns = env_now_ns(c->base.config.env);
+    struct channel_attempt a = {.now_ns = now_ns,
+                                .lived_ns = now_ns - c->attempt.opened_ns,
+                                .opened = c->attempt.opened,
+                                .refused = c->attempt.refused};
+    return channel_backoff_next(b, &a);
 }
 
+// Up to a quarter more, so that workers do not come in step.
 static int64_t jitter(struct channel_grpc_client *c, int64_t backoff_ns) {
     uint32_t r;
     env_random(c->base.config.env, &r, sizeof r);
@@ -287,12 +289,11 @@ static int64_t jitter(struct channel_grpc_client *c, int64_t backoff_ns) {
 static void *dial_loop(void *arg) {
     struct channel_grpc_client *c = arg;
     struct env *env = c->base.config.env;
-    int64_t backoff_ns = 0;
+    struct channel_backoff backoff = {0};
     pthread_setname_np(pthread_self(), "grpc-client");
     while (!is_closing(c)) {
         try_once(c);
-        backoff_ns = next_backoff(c, backoff_ns);
-        int64_t until = env_now_ns(env) + jitter(c, backoff_ns);
+        int64_t until = env_now_ns(env) + jitter(c, next_backoff(c, &backoff));
         while (!is_closing(c) && env_now_ns(env) < until)
             waker_wait(c->backoff, until);
     }

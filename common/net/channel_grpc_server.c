@@ -12,6 +12,10 @@
 #include "common/net/grpc_server.h"
 #include "common/net/grpc_stream.h"
 
+// Streams at once: every rank, those that are being refused, and room for a crowd that is no worker
+// at all. A worker needs one on its connection.
+#define STREAMS_MAX (RANKS_MAX + 1024)
+#define STREAMS_A_CONNECTION 8
 #define JOIN_PATH "/moesaic.control.v1.Cluster/Join"
 
 struct channel_grpc_server;
@@ -23,6 +27,7 @@ struct join_peer {
     struct grpc_server_call *call; // a reference
     uint64_t number;
     uint32_t waiting; // its messages in the inbox
+    size_t waiting_bytes;
     bool dropped;
     char reason[ERR_TEXT_MAX]; // why the owner dropped it
 };
@@ -33,6 +38,7 @@ struct channel_grpc_server {
     pthread_mutex_t peers_lock;    // guards the list and what is in it
     struct join_peer *peers;
     uint64_t last_number;
+    size_t waiting_bytes; // of all, dropped ones included
 };
 
 static struct join_peer *find(struct channel_grpc_server *c, uint64_t number) {
@@ -68,10 +74,16 @@ static void join_opened(void *context, struct grpc_server_call *call, void **sta
 }
 
 // Whether one more message of this peer may wait.
-static bool admit(struct channel_grpc_server *c, struct join_peer *p) {
+static bool admit(struct channel_grpc_server *c, struct join_peer *p, size_t bytes) {
     pthread_mutex_lock(&c->peers_lock);
-    bool ok = !p->dropped && p->waiting < CHANNEL_WAITING_MAX;
-    if (ok) p->waiting++;
+    bool ok = !p->dropped && p->waiting < CHANNEL_WAITING_MAX &&
+              p->waiting_bytes + bytes <= CHANNEL_PEER_BYTES_MAX &&
+              c->waiting_bytes + bytes <= CHANNEL_INBOX_BYTES_MAX;
+    if (ok) {
+        p->waiting++;
+        p->waiting_bytes += bytes;
+        c->waiting_bytes += bytes;
+    }
     bool flooded = !ok && !p->dropped;
     if (flooded) snprintf(p->reason, sizeof p->reason, "it sent too many messages at once");
     pthread_mutex_unlock(&c->peers_lock);
@@ -79,14 +91,23 @@ static bool admit(struct channel_grpc_server *c, struct join_peer *p) {
     return ok;
 }
 
+static void admit_no_more(struct channel_grpc_server *c, struct join_peer *p, size_t bytes) {
+    pthread_mutex_lock(&c->peers_lock);
+    p->waiting--;
+    p->waiting_bytes -= bytes;
+    c->waiting_bytes -= bytes;
+    pthread_mutex_unlock(&c->peers_lock);
+    grpc_server_call_cancel(p->call, GRPC_STATUS_CANCELLED, "the leader has no memory left");
+}
+
 static void join_message(void *context, void *state, const uint8_t *data, size_t bytes) {
     struct channel_grpc_server *c = context;
     struct join_peer *p = state;
-    if (p == NULL || !admit(c, p)) return;
+    if (p == NULL || !admit(c, p, bytes)) return;
     struct channel_item *item = channel_item_make(CHANNEL_MESSAGE, p->number, NULL);
     if (item == NULL || channel_item_set(item, data, bytes) != 0) {
         channel_item_free(item);
-        grpc_server_call_cancel(p->call, GRPC_STATUS_CANCELLED, "the leader has no memory left");
+        admit_no_more(c, p, bytes);
         return;
     }
     const struct channel_config *config = &c->base.config;
@@ -131,7 +152,11 @@ static void server_taken(struct channel *base, const struct channel_item *item) 
     if (item->event.kind != CHANNEL_MESSAGE) return;
     pthread_mutex_lock(&c->peers_lock);
     struct join_peer *p = find(c, item->event.peer);
-    if (p != NULL && p->waiting > 0) p->waiting--;
+    c->waiting_bytes -= item->event.bytes;
+    if (p != NULL && p->waiting > 0) {
+        p->waiting--;
+        p->waiting_bytes -= item->event.bytes;
+    }
     pthread_mutex_unlock(&c->peers_lock);
 }
 
@@ -155,7 +180,10 @@ static void server_drop(struct channel *base, uint64_t peer, bool refused, const
             p->call, refused ? GRPC_STATUS_FAILED_PRECONDITION : GRPC_STATUS_UNAVAILABLE, reason);
     }
     pthread_mutex_unlock(&c->peers_lock);
-    channel_forget(base, peer);
+    size_t forgotten = channel_forget(base, peer);
+    pthread_mutex_lock(&c->peers_lock);
+    c->waiting_bytes -= forgotten;
+    pthread_mutex_unlock(&c->peers_lock);
 }
 
 static void server_close(struct channel *base) {
@@ -174,8 +202,10 @@ static int start_host(struct channel_grpc_server *c, uint16_t *port, struct err_
     struct grpc_server_config config = {.env = c->base.config.env,
                                         .address = c->base.config.address,
                                         .token = c->base.config.token,
-                                        .message_bytes_max = CONTROL_MESSAGE_BYTES_MAX};
+                                        .message_bytes_max = CONTROL_MESSAGE_BYTES_MAX,
+                                        .calls_a_connection = STREAMS_A_CONNECTION};
     struct grpc_method join = {.path = JOIN_PATH,
+                               .calls_max = STREAMS_MAX,
                                .early_header = true,
                                .context = c,
                                .opened = join_opened,

@@ -15,6 +15,15 @@
 #define CHANNEL_WAITING_MAX 1000
 #define CHANNEL_BACKOFF_MIN_NS (200 * NS_PER_MS)
 #define CHANNEL_BACKOFF_MAX_NS (5 * NS_PER_S)
+// A leader that was there may be back in a moment: for a while it is asked more often.
+#define CHANNEL_LOST_NS (30 * NS_PER_S)
+#define CHANNEL_LOST_BACKOFF_MIN_NS (100 * NS_PER_MS)
+#define CHANNEL_LOST_BACKOFF_MAX_NS (400 * NS_PER_MS)
+// A stream that ends sooner was no success, and the waits go on growing.
+#define CHANNEL_LIVED_NS NS_PER_S
+// Bytes of messages that may wait for the owner: of one peer, of all.
+#define CHANNEL_PEER_BYTES_MAX ((size_t)4 << 20)
+#define CHANNEL_INBOX_BYTES_MAX ((size_t)64 << 20)
 
 struct channel_item {
     struct channel_item *next;
@@ -53,8 +62,20 @@ void channel_item_free(struct channel_item *item);
 
 // Appends an item (NULL is ignored) and wakes the owner.
 void channel_push(struct channel *c, struct channel_item *item);
-// Forgets the waiting messages of a peer.
-void channel_forget(struct channel *c, uint64_t peer);
+// Forgets the waiting messages of a peer; how many bytes they had.
+size_t channel_forget(struct channel *c, uint64_t peer);
+
+// How a client waits between two attempts. All zero before the first.
+struct channel_backoff {
+    int64_t last_ns;       // without the jitter
+    int64_t lost_until_ns; // until then the leader counts as just lost
+};
+struct channel_attempt {
+    int64_t now_ns, lived_ns; // lived: how long its stream was open
+    bool opened, refused;
+};
+// The wait after this attempt.
+int64_t channel_backoff_next(struct channel_backoff *b, const struct channel_attempt *a);
 
 // Whether the host of "host:port" or a "unix:" path can only be reached from this machine.
 bool channel_is_local(const char *address);

@@ -63,7 +63,8 @@ static const struct setting server_settings[] = {
     // gRPC unpacks a message as a whole before it looks at its size, so compressed ones are
     // refused: the bit of "identity" alone.
     {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1},
-    {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000}, // without a call
+    {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000},     // without a call
+    {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000}, // a connection that never says what it is
     {GRPC_ARG_ALLOW_REUSEPORT, 0}, // a second leader on the port must fail, not share it
 };
 static const struct setting client_settings[] = {
@@ -107,4 +108,9 @@ void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms) {
             strcmp(arg->key, GRPC_ARG_KEEPALIVE_TIMEOUT_MS) == 0)
             arg->value.integer = ms;
     }
+}
+
+void grpc_runtime_streams_max(struct grpc_runtime_args *args, int n) {
+    const struct setting limit = {GRPC_ARG_MAX_CONCURRENT_STREAMS, n};
+    add(args, &limit, 1);
 }

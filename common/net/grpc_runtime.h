@@ -34,5 +34,7 @@ void grpc_runtime_server_args(struct grpc_runtime_args *out, int message_bytes_m
 void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_max);
 // Another keepalive time and timeout than a second each.
 void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms);
+// A server's: calls at once on one connection.
+void grpc_runtime_streams_max(struct grpc_runtime_args *args, int n);
 
 #endif

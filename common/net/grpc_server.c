@@ -18,12 +18,12 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 #include "common/base/mem.h"
 #include "common/net/channel_impl.h"
 #include "common/net/grpc_runtime.h"
 #include "common/net/grpc_stream.h"
 
-#define STRANGER_LOG_NS (10 * NS_PER_S) // at most one line in this time
 #define METHODS_MAX 32
 #define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
 #define TICK_MS 250               // how often the loop looks at late calls
@@ -54,11 +54,12 @@ struct request {
 struct grpc_server_host {
     struct env *env;
     char *address, *token;
-    int message_bytes_max, keepalive_ms;
+    int message_bytes_max, keepalive_ms, calls_a_connection;
     grpc_server *server;
     grpc_completion_queue *queue;
     struct grpc_tag stopped_tag;
     struct grpc_method methods[METHODS_MAX];
+    uint32_t n_calls[METHODS_MAX]; // open now, of each method
     size_t n_methods;
     struct request requests[REQUESTS_WAITING];
     uint32_t n_requests; // outstanding
@@ -66,7 +67,7 @@ struct grpc_server_host {
     bool started, stopped, cancelled_all;
     atomic_bool closing;
     int64_t closing_ns;
-    int64_t stranger_ns;  // when a call without the token was last logged
+    struct log_gate refusals;
     pthread_mutex_t lock; // guards the list
     struct grpc_server_call *calls;
 };
@@ -208,21 +209,33 @@ static void refuse(struct grpc_server_call *call, grpc_status_code code, const c
 }
 
 // A stranger at the door is worth a line, but must not be able to fill the disk with them.
+static void log_refusal(struct grpc_server_host *h, const struct grpc_server_call *call,
+                        grpc_call *core, const char *reason) {
+    if (!log_gate_pass(&h->refusals, call->opened_ns)) return;
+    char *peer = grpc_call_get_peer(core);
+    log_warn("grpc", "refused on %s: %s peer %.100s", h->address, reason, peer);
+    gpr_free(peer);
+}
+
+static void log_more_refusals(struct grpc_server_host *h) {
+    uint32_t n = log_gate_hidden(&h->refusals, env_now_ns(h->env));
+    if (n > 0) log_warn("grpc", "refused on %s: %u more calls, in the last seconds", h->address, n);
+}
+
 static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,
                             grpc_call *core) {
-    if (h->stranger_ns == 0 || call->opened_ns - h->stranger_ns > STRANGER_LOG_NS) {
-        char *peer = grpc_call_get_peer(core);
-        log_warn("grpc", "refused on %s: the token is missing or wrong peer %.100s", h->address,
-                 peer);
-        gpr_free(peer);
-        h->stranger_ns = call->opened_ns;
-    }
+    log_refusal(h, call, core, "the token is missing or wrong");
     refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+}
+
+static bool is_full(const struct grpc_server_host *h, const struct grpc_method *method) {
+    return method->calls_max != 0 && h->n_calls[method - h->methods] >= method->calls_max;
 }
 
 static void open_call(struct grpc_server_call *call, const struct grpc_method *method,
                       const grpc_metadata_array *metadata) {
     call->method = method;
+    call->host->n_calls[method - call->host->methods]++;
     call->metadata = metadata;
     if (method->early_header)
         send_early_header(call);
@@ -258,7 +271,10 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
         refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
     else if (h->token != NULL && !method->without_token && !has_token(h, &r->metadata))
         refuse_stranger(h, call, r->call);
-    else {
+    else if (is_full(h, method)) {
+        log_refusal(h, call, r->call, "too many streams are open");
+        refuse(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many streams are open");
+    } else {
         open_call(call, method, &r->metadata);
     }
 }
@@ -296,7 +312,10 @@ static void on_call_event(struct grpc_server_host *h, struct grpc_server_call *c
     if (op == OP_RECEIVE) on_message(call, ok);
     if (op == OP_SEND && ok && m->sent != NULL) m->sent(m->context, call->state);
     if (!grpc_stream_finished(call->stream)) return;
-    if (m != NULL) m->closed(m->context, call->state, call->was_cancelled != 0);
+    if (m != NULL) {
+        h->n_calls[m - h->methods]--;
+        m->closed(m->context, call->state, call->was_cancelled != 0);
+    }
     list_remove(h, call);
     grpc_server_call_unref(call);
 }
@@ -329,6 +348,7 @@ static void end_for_closing(struct grpc_server_call *call, int64_t now_ns) {
 
 static void tick(struct grpc_server_host *h) {
     visit_calls(h, cancel_late);
+    log_more_refusals(h);
     if (!atomic_load(&h->closing) || h->cancelled_all) return;
     if (env_now_ns(h->env) - h->closing_ns < CLOSING_NS) return;
     grpc_server_cancel_all_calls(h->server);
@@ -380,6 +400,7 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
     h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
     h->message_bytes_max = config->message_bytes_max;
     h->keepalive_ms = config->keepalive_ms;
+    h->calls_a_connection = config->calls_a_connection;
     h->address = mem_strdup(config->address);
     h->token = config->token != NULL ? mem_strdup(config->token) : NULL;
     if (h->address == NULL || (config->token != NULL && h->token == NULL)) {
@@ -437,6 +458,7 @@ static int start(struct grpc_server_host *h, uint16_t *port, struct err_text *e)
     struct grpc_runtime_args args;
     grpc_runtime_server_args(&args, h->message_bytes_max);
     if (h->keepalive_ms != 0) grpc_runtime_keepalive(&args, h->keepalive_ms);
+    if (h->calls_a_connection != 0) grpc_runtime_streams_max(&args, h->calls_a_connection);
     h->queue = grpc_completion_queue_create_for_next(NULL);
     h->server = grpc_server_create(&args.list, NULL);
     grpc_server_register_completion_queue(h->server, h->queue, NULL);

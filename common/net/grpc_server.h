@@ -26,6 +26,7 @@ struct grpc_method {
     bool without_token; // may be called without the server's token
     bool early_header;  // the client is told at once that its call was accepted, before any message
     int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
+    uint32_t calls_max; // at once, others are refused; 0: no limit
     int64_t end_ns;     // what an ending call gets to read what was sent; 0: a second
     void *context;
     // In this order: opened, message*, half_closed?, closed; sent may come between. *state is the
@@ -41,10 +42,11 @@ struct grpc_method {
 
 struct grpc_server_config {
     struct env *env;
-    const char *address;   // "host:port", port 0 picks one; "unix:path"
-    const char *token;     // bearer token or NULL. Beyond loopback one is required
-    int message_bytes_max; // of one received
-    int keepalive_ms;      // a client that is silent for twice this is lost; 0: a second
+    const char *address;    // "host:port", port 0 picks one; "unix:path"
+    const char *token;      // bearer token or NULL. Beyond loopback one is required
+    int message_bytes_max;  // of one received
+    int calls_a_connection; // at once, others wait at the client; 0: no limit
+    int keepalive_ms;       // a client that is silent for twice this is lost; 0: a second
 };
 
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,

@@ -6,7 +6,7 @@
 #include "control.pb-c.h"
 #include "leader/members.h"
 
-#define FAKE_PEERS_MAX 256
+#define FAKE_PEERS_MAX 600
 #define FAKE_BUILD "1.0+test"
 #define FAKE_MODEL_DIGEST UINT64_C(0xd1ce)
 #define FAKE_RANKS_MAX 4

@@ -357,7 +357,11 @@ void toy_await_ready(struct toy_cluster *c, bool ready) {
 void toy_client_init(struct toy_client *k, uint64_t id) {
     memset(k, 0, sizeof *k);
     pthread_mutex_init(&k->lock, NULL);
-    pthread_cond_init(&k->changed, NULL);
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&k->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     k->id = id;
 }
 
@@ -399,7 +403,7 @@ static bool has_come(const struct toy_client *k, uint32_t n_starts, uint32_t n_t
 
 static void await(struct toy_client *k, uint32_t n_starts, uint32_t n_tokens) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += 30;
     pthread_mutex_lock(&k->lock);
     while (!has_come(k, n_starts, n_tokens))

@@ -15,7 +15,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
-#include "common/net/channel.h"
+#include "common/net/channel_impl.h"
 #include "common/net/channel_mem.h"
 #include "tests/harness/suite.h"
 
@@ -451,6 +451,81 @@ START_TEST(any_thread_may_send) {
 }
 END_TEST
 
+// --- dialling, without a network
+
+START_TEST(only_a_host_and_a_port_can_be_dialled) {
+    static const char *const good[] = {"leader:8500",
+                                       "127.0.0.1:1",
+                                       "[::1]:8500",
+                                       "[fe80::1%eth0]:8500",
+                                       "a-b.c_d.svc.cluster.local:65535",
+                                       "unix:/tmp/x"};
+    static const char *const bad[] = {"",
+                                      "leader",
+                                      ":8500",
+                                      "foo:bar:baz",
+                                      "::1:8500",
+                                      "[::1]",
+                                      "host:",
+                                      "host:0",
+                                      "host:65536",
+                                      "host:1e3",
+                                      "host:-1",
+                                      "a b:8500",
+                                      "http://h:80",
+                                      "host:8500/",
+                                      "unix:",
+                                      "[]:8500",
+                                      "h:00000000000000000008500"};
+    struct err_text e;
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        ck_assert_msg(channel_address_check(good[i], &e) == 0, "%s: %s", good[i], e.text);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        ck_assert_msg(channel_address_check(bad[i], &e) == ERR_FATAL_CONFIG, "%s", bad[i]);
+        ck_assert_ptr_nonnull(strstr(e.text, bad[i]));
+    }
+}
+END_TEST
+
+// The waits of n failed attempts, in milliseconds.
+static void expect_waits(struct channel_backoff *b, int64_t *now_ns, const int64_t *waits_ms,
+                         size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        struct channel_attempt a = {.now_ns = *now_ns};
+        int64_t wait = channel_backoff_next(b, &a);
+        ck_assert_int_eq(wait, waits_ms[i] * NS_PER_MS);
+        *now_ns += wait;
+    }
+}
+
+START_TEST(a_lost_leader_is_asked_often_and_an_unknown_one_ever_more_rarely) {
+    struct channel_backoff b = {0};
+    int64_t now = 1000 * NS_PER_S;
+    expect_waits(&b, &now, (int64_t[]){200, 400, 800, 1600, 3200, 5000, 5000}, 7);
+    struct channel_attempt lost = {
+        .now_ns = now, .lived_ns = 60 * NS_PER_S, .opened = true, .refused = false};
+    ck_assert_int_eq(channel_backoff_next(&b, &lost), 100 * NS_PER_MS);
+    expect_waits(&b, &now, (int64_t[]){200, 400, 400, 400}, 4);
+    now += CHANNEL_LOST_NS; // it does not come back
+    expect_waits(&b, &now, (int64_t[]){800, 1600, 3200, 5000}, 4);
+}
+END_TEST
+
+START_TEST(a_leader_that_accepts_only_to_close_is_no_leader_found) {
+    struct channel_backoff b = {0};
+    int64_t now = 1000 * NS_PER_S, wait = 0;
+    for (int i = 0; i < 8; i++) {
+        struct channel_attempt a = {.now_ns = now, .lived_ns = NS_PER_MS, .opened = true};
+        wait = channel_backoff_next(&b, &a);
+        now += wait;
+    }
+    ck_assert_int_eq(wait, CHANNEL_BACKOFF_MAX_NS);
+    struct channel_attempt refused = {
+        .now_ns = now, .lived_ns = 60 * NS_PER_S, .opened = true, .refused = true};
+    ck_assert_int_eq(channel_backoff_next(&b, &refused), CHANNEL_BACKOFF_MAX_NS);
+}
+END_TEST
+
 int main(int argc, char **argv) {
     if (argc == 3)
         return strcmp(argv[1], "worker") == 0 ? worker_main(argv[2]) : server_main(argv[2]);
@@ -474,6 +549,9 @@ int main(int argc, char **argv) {
     tcase_add_test(t, a_killed_worker_is_noticed_at_once_and_a_stopped_one_within_3_s);
     tcase_add_test(t, a_killed_or_stopped_leader_is_noticed_and_found_again);
     tcase_add_test(t, an_idle_stream_stays_open);
+    tcase_add_test(t, only_a_host_and_a_port_can_be_dialled);
+    tcase_add_test(t, a_lost_leader_is_asked_often_and_an_unknown_one_ever_more_rarely);
+    tcase_add_test(t, a_leader_that_accepts_only_to_close_is_no_leader_found);
     suite_add_tcase(s, t);
     return suite_run(s);
 }

@@ -1,0 +1,24 @@
+// log_gate.h: how often a line that outsiders can provoke may be written: a handful at once, then
+// only how many more there were.
+#ifndef MOESAIC_COMMON_BASE_LOG_GATE_H
+#define MOESAIC_COMMON_BASE_LOG_GATE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// One kind of line. All zero is a gate that has let nothing through; its owner guards it.
+struct log_gate {
+    int64_t since_ns; // begin of the present span
+    uint32_t n_shown, n_hidden;
+};
+
+#define LOG_GATE_SPAN_NS INT64_C(10000000000) // ten seconds
+#define LOG_GATE_LINES 10                     // in a span
+
+// Whether one more line may be written now; if not, it is counted.
+bool log_gate_pass(struct log_gate *g, int64_t now_ns);
+// How many lines the gate kept back in a span that is over; 0 while it lasts. The caller writes
+// that number: it is forgotten here.
+uint32_t log_gate_hidden(struct log_gate *g, int64_t now_ns);
+
+#endif

@@ -1,0 +1,103 @@
+"""forger.py: a client of Cluster.Join that says whatever a test puts into its mouth: workers that are forged, foreign or mad."""
+import contextlib
+import importlib
+import pathlib
+import queue
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+
+import grpc
+
+from cluster import ROOT, wait_for
+
+JOIN = "/moesaic.control.v1.Cluster/Join"
+CONTROL_PROTOCOL = int(re.search(r"CONTROL_PROTOCOL (\d+)", (ROOT / "common/net/channel.h").read_text()).group(1))
+
+
+def load_stubs():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="moesaic-stubs-"))
+    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
+                    "control.proto"], check=True)
+    sys.path.insert(0, str(folder))
+    return importlib.import_module("control_pb2")
+
+
+pb = load_stubs()
+
+
+def hello(build, **fields):
+    """A lawful hello but for the fields given."""
+    lawful = dict(protocol=CONTROL_PROTOCOL, build_id=build, host="forged 0", pid=7, arithmetic_classes=["base"], kernels="ref",
+                  n_cores=1, memory_bytes=1 << 30, instance=0x1234, name="forged", wanted_rank=-1)
+    return pb.JoinUp(hello=pb.Hello(**{**lawful, **fields}))
+
+
+def varint(number):
+    out = b""
+    while number >= 128:
+        out += bytes([number & 127 | 128])
+        number >>= 7
+    return out + bytes([number])
+
+
+class Stream:
+    """One stream to the leader. What it sends may be messages or raw bytes; what it hears is in .heard."""
+
+    def __init__(self, port, token=None):
+        options = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
+        self.to_send = queue.Queue()
+        self.heard, self.error = [], None
+        metadata = [("authorization", f"Bearer {token}")] if token is not None else None
+        self.call = self.channel.stream_stream(JOIN, request_serializer=lambda b: b, response_deserializer=pb.JoinDown.FromString)(
+            iter(self.to_send.get, None), metadata=metadata)
+        self.reader = threading.Thread(target=self.read, daemon=True)
+        self.reader.start()
+
+    def read(self):
+        try:
+            for message in self.call:
+                self.heard.append(message)
+        except grpc.RpcError as e:
+            self.error = e
+
+    def say(self, *messages):
+        for m in messages:
+            self.to_send.put(m if isinstance(m, bytes) else m.SerializeToString())
+
+    def wait_heard(self, kind, seconds=20):
+        def find():
+            if not self.reader.is_alive():
+                raise RuntimeError(f"the stream ended: {self.error}")
+            return next((getattr(m, kind) for m in self.heard if m.WhichOneof("kind") == kind), None)
+        return wait_for(kind, find, seconds)
+
+    def wait_end(self, seconds=20):
+        """(code, text) with which the leader ended the stream."""
+        self.reader.join(seconds)
+        assert not self.reader.is_alive(), f"the stream still lives; heard {self.heard}"
+        return (self.call.code(), self.call.details())
+
+    def close(self):
+        self.to_send.put(None)
+        self.call.cancel()
+        self.channel.close()
+
+
+@contextlib.contextmanager
+def stream(port, token=None):
+    made = Stream(port, token)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def refusal(port, *messages, token=None, seconds=20):
+    """What the leader says to a worker that says this: (status code, text)."""
+    with stream(port, token) as s:
+        s.say(*messages)
+        return s.wait_end(seconds)
