@@ -224,6 +224,7 @@ static void tear_down(struct process *p) {
 static int read_options(struct process *p, char **argv) {
     struct err_text e = {0};
     enum log_level level = LOG_INFO;
+    enum log_format format = LOG_FORMAT_TEXT;
     int asked = 0;
     struct option_input input = {.argv = (const char *const *)argv + 1,
                                  .arena = &p->arena,
@@ -239,7 +240,9 @@ static int read_options(struct process *p, char **argv) {
         return EXIT_USAGE;
     }
     check(log_level_parse(p->options.log_level, &level)); // the table knows the choices
+    check(log_format_parse(p->options.log_format, &format));
     log_setup("worker", level);
+    log_set_format(format);
     return -1;
 }
 

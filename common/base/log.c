@@ -1,7 +1,7 @@
-// log.c: formats a line in one buffer and writes it with one call, so that lines of threads and
-// processes do not mix.
+// log.c: see log.h. Formats a line in one buffer (log_line.c) and writes it with one call.
 #include "common/base/log.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -9,11 +9,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LINE_BYTES_MAX 2048
+#include "common/base/log_line.h"
+
+#define MESSAGE_BYTES_MAX 2048
 
 // The log is the one module that may keep file-scope state: it is needed before and after
 // everything else.
 static _Atomic int current_level = LOG_INFO;
+static _Atomic int current_format = LOG_FORMAT_TEXT;
 static char process_name[64] = "moesaic";
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
@@ -21,6 +24,10 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", "tra
 void log_setup(const char *process, enum log_level level) {
     snprintf(process_name, sizeof process_name, "%s", process);
     atomic_store(&current_level, (int)level);
+}
+
+void log_set_format(enum log_format format) {
+    atomic_store(&current_format, (int)format);
 }
 
 void log_set_level(enum log_level level) {
@@ -37,36 +44,55 @@ bool log_level_parse(const char *name, enum log_level *out) {
     return false;
 }
 
+bool log_format_parse(const char *name, enum log_format *out) {
+    bool json = strcmp(name, "json") == 0;
+    if (!json && strcmp(name, "text") != 0) return false;
+    *out = json ? LOG_FORMAT_JSON : LOG_FORMAT_TEXT;
+    return true;
+}
+
 bool log_enabled(enum log_level level) {
     return (int)level <= atomic_load_explicit(&current_level, memory_order_relaxed);
 }
 
-// Control bytes would let outside text forge lines or drive a terminal.
-static void make_printable(char *text) {
-    for (unsigned char *p = (unsigned char *)text; *p != '\0'; p++) {
-        if (*p < 0x20 || *p == 0x7f) *p = '?';
+static int64_t wall_clock_ns(void) {
+    struct timespec ts = {0};
+    clock_gettime(CLOCK_REALTIME, &ts);
+    return ts.tv_sec < 0 ? 0 : (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+// A file or terminal may take a line in parts; a pipe takes it whole.
+static void write_all(const char *data, size_t bytes) {
+    while (bytes > 0) {
+        ssize_t n = write(STDERR_FILENO, data, bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return; // nowhere is left to report it
+        data += n;
+        bytes -= (size_t)n;
     }
 }
 
-void log_write(enum log_level level, const char *area, const char *format, ...) {
+void log_fields(enum log_level level, const char *area, const char *event,
+                const struct log_field *fields, size_t n_fields) {
     if (!log_enabled(level)) return;
-    struct timespec ts;
-    struct tm tm;
-    clock_gettime(CLOCK_REALTIME, &ts);
-    gmtime_r(&ts.tv_sec, &tm);
-    char line[LINE_BYTES_MAX];
-    int n = snprintf(line, sizeof line,
-                     "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s %s: ", tm.tm_year + 1900,
-                     tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
-                     ts.tv_nsec / 1000000, level_names[level], process_name, area);
-    if (n < 0 || n >= (int)sizeof line - 1) return;
+    char line[LOG_LINE_BYTES_MAX];
+    struct log_record record = {.format = (enum log_format)atomic_load(&current_format),
+                                .wall_ns = wall_clock_ns(),
+                                .level = level_names[level],
+                                .process = process_name,
+                                .area = area,
+                                .message = event,
+                                .fields = fields,
+                                .n_fields = n_fields};
+    write_all(line, log_line(line, &record));
+}
+
+void log_write(enum log_level level, const char *area, const char *format, ...) {
+    char message[MESSAGE_BYTES_MAX];
     va_list args;
+    if (!log_enabled(level)) return;
     va_start(args, format);
-    vsnprintf(line + n, sizeof line - (size_t)n - 1, format, args);
+    vsnprintf(message, sizeof message, format, args);
     va_end(args);
-    make_printable(line + n);
-    size_t len = strlen(line);
-    line[len++] = '\n';
-    ssize_t written = write(STDERR_FILENO, line, len);
-    (void)written; // nowhere is left to report it
+    log_fields(level, area, message, NULL, 0);
 }

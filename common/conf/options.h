@@ -92,7 +92,8 @@ struct leader_options {
     const char *model, *served_model_name, *host, *api_key_file;
     uint16_t port, grpc_port, control_port;
     const char *control_host, *control_token_file;
-    const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *interface, *transports;
+    const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *log_format, *interface,
+        *transports;
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
     uint32_t expert_parallel_size; // 0 = the data parallel size
     uint32_t lws_group_size;       // 0 = not in a group
@@ -104,8 +105,8 @@ struct leader_options {
 };
 
 struct worker_options {
-    const char *leader, *model, *name, *kernels, *control_token_file, *log_level, *interface,
-        *transports;
+    const char *leader, *model, *name, *kernels, *control_token_file, *log_level, *log_format,
+        *interface, *transports;
     int32_t rank;              // -1 = lws_worker_index - 1 in a group, else any
     uint32_t lws_worker_index; // 0 = not in a group
     uint32_t threads;

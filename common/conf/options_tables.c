@@ -20,6 +20,13 @@
          .argument = "KIND",                                                                       \
          .choices = "auto|tcp|shm",                                                                \
          .help = "Data plane: auto uses shared memory on one host and TCP between hosts."},        \
+        {"log-format",                                                                             \
+         OPTION_CHOICE,                                                                            \
+         AT(log_format),                                                                           \
+         .fallback = "text",                                                                       \
+         .argument = "FORMAT",                                                                     \
+         .choices = "text|json",                                                                   \
+         .help = "Form of log lines: for a person, or one JSON object a line."},                   \
     {                                                                                              \
         "log-level", OPTION_CHOICE, AT(log_level),                                                 \
             .fallback = "info", .argument = "LEVEL", .choices = "error|warn|info|debug|trace",     \
