@@ -126,6 +126,16 @@ static void ready(void *context, struct http_call *call) {
     reply(call, yes ? 200 : 503, JSON, &body);
 }
 
+// Names and hosts are nobody else's business.
+static void status(void *context, struct http_call *call) {
+    struct api *a = context;
+    struct buf body;
+    if (!allowed(a, call)) return;
+    buf_init(&body, 0);
+    status_json(&body, a->serving);
+    reply(call, 200, JSON, &body);
+}
+
 static void version(void *context, struct http_call *call) {
     struct api *a = context;
     struct buf body;
@@ -150,6 +160,7 @@ static const struct http_route routes[] = {
     {"/v1/models/", HTTP_GET, model},
     {"/health", HTTP_GET, health},
     {"/ready", HTTP_GET, ready},
+    {"/status", HTTP_GET, status},
     {"/version", HTTP_GET, version},
     {"/metrics", HTTP_GET, metrics},
 };

@@ -25,6 +25,7 @@ struct drive {
     bool open;
     uint64_t epoch;
     struct drive_counts counts;
+    uint64_t reported_tokens;
     void (*report)(void *context, const struct step_report *r);
     void *report_context;
 };
@@ -132,10 +133,14 @@ int drive_pump(struct drive *d, struct err_text *e) {
 static void step_over(struct drive *d) {
     struct flight *f = &d->flights[d->first];
     int64_t now_ns = env_now_ns(d->config.env);
+    struct sched_counts sched;
+    sched_count(d->config.sched, &sched);
     struct step_report report = {.n_prompt_tokens = f->plan.n_prompt_tokens,
                                  .n_decode_tokens = f->plan.n_decode_tokens,
                                  .n_ranks_busy = f->plan.n_ranks_busy,
+                                 .n_sampled_tokens = sched.generation_tokens - d->reported_tokens,
                                  .step_ns = now_ns - f->begun_ns};
+    d->reported_tokens = sched.generation_tokens;
     d->first = (d->first + 1) % d->config.depth;
     d->n_flights--;
     if (d->n_flights > 0) d->flights[d->first].begun_ns = now_ns;

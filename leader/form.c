@@ -183,6 +183,7 @@ static void group_ready(struct members *m) {
         return;
     }
     join_pin_digests(m);
+    m->counts.formed++;
     log_info("members", "group ready epoch %" PRIu64 " ranks %u", m->epoch, m->n_ranks);
 }
 
@@ -202,6 +203,7 @@ int form_ready(struct members *m, struct member *k, const Moesaic__Control__V1__
 void form_close(struct members *m, const struct member *skip, const char *reason) {
     if (m->stage == STAGE_NONE) return;
     bool was_ready = m->stage == STAGE_READY;
+    m->counts.closed++;
     m->stage = STAGE_NONE; // first: what follows may come back here
     m->stage_deadline_ns = NO_DEADLINE;
     m->form_after_ns = env_now_ns(m->config.env) + (was_ready ? MEMBER_SETTLE_NS : MEMBER_RETRY_NS);

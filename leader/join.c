@@ -159,6 +159,8 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     k->instance = hello->instance;
     k->n_cores = hello->n_cores;
     k->bytes_done = k->bytes_total = k->steps = 0;
+    k->bytes_sent = k->bytes_received = 0;
+    m->counts.joined++;
     k->kv_blocks = k->kv_blocks_held = 0;
     copy_text(k->kernels, sizeof k->kernels, hello->kernels);
     copy_text(k->host, sizeof k->host, hello->host);

@@ -165,6 +165,7 @@ static int create_parts(struct leader *l, struct err_text *e) {
     struct view_sources sources = {.members = l->members,
                                    .sched = l->sched,
                                    .drive = l->drive,
+                                   .env = l->config.env,
                                    .n_ranks = l->config.n_ranks,
                                    .n_layers = l->config.spec->n_layers,
                                    .n_experts = l->config.spec->router.n_experts};

@@ -78,6 +78,20 @@ struct member_view {
     uint32_t rank, n_cores;
     uint64_t bytes_done, bytes_total, steps;
     uint32_t kv_blocks, kv_blocks_used, n_running;
+    char host[256];                      // without the boot id
+    int64_t heard_ns;                    // its last word, 0 = never
+    uint32_t engine_age_ms;              // as of then: how long its engine had been in one step
+    uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
+    uint64_t generation_tokens;          // sampled on it since the leader's start
+    double tokens_per_s;                 // of these, in the last seconds
+};
+
+// How far the group is.
+enum group_state { GROUP_WAITING, GROUP_LOADING, GROUP_FORMING, GROUP_READY };
+
+// What happened to the membership since the leader's start.
+struct member_counts {
+    uint64_t joined, refused, lost, left, formed, closed;
 };
 
 struct leader_view {
@@ -86,6 +100,8 @@ struct leader_view {
     uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used;
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
     uint32_t n_ranks;
+    enum group_state group;
+    struct member_counts counts;
     char state[160];                   // one sentence: "waiting for 1 of 2 workers"
     const struct member_view *members; // [n_ranks]
     const uint64_t *expert_tokens;     // [n_layers][n_experts], cumulative over epochs
@@ -106,6 +122,7 @@ int leader_check(struct leader *l);
 // Called on the scheduler thread after every step, for metrics; may be NULL. Set before leader_run.
 struct step_report {
     uint32_t n_prompt_tokens, n_decode_tokens, n_ranks_busy;
+    uint64_t n_sampled_tokens; // by all steps since the last report
     int64_t step_ns;
 };
 void leader_on_step(struct leader *l, void (*report)(void *context, const struct step_report *r),

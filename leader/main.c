@@ -293,11 +293,13 @@ static void fill_serving(struct process *p) {
         .api_key = p->api_key,
         .max_model_len = o->max_model_len,
         .n_ranks = o->data_parallel_size,
+        .max_num_seqs = o->max_num_seqs,
         .digest = o->digest,
+        .started_ns = env_now_ns(p->env),
         .started_s = env_wall_ns(p->env) / NS_PER_S,
         .admit = {.max = o->max_num_queued_reqs},
     };
-    meter_init(&p->serving.meter, o->max_model_len);
+    meter_init(&p->serving.meter, p->env, o->max_model_len);
 }
 
 // As many descriptors as the system allows; above admission, so that a full server can still say
@@ -458,6 +460,7 @@ int main(int argc, char **argv) {
     sigset_t set;
     int asked = 0, code;
     enum log_level level = LOG_INFO;
+    enum log_format format = LOG_FORMAT_TEXT;
     (void)argc;
     block_signals(&set);
     json_set_alloc_funcs(mem_alloc, mem_free);
@@ -469,7 +472,9 @@ int main(int argc, char **argv) {
         code = print(asked);
     } else {
         log_level_parse(process.options.log_level, &level);
+        log_format_parse(process.options.log_format, &format);
         log_setup("leader", level);
+        log_set_format(format);
         code = run(&process, &set);
     }
     arena_finish(&arena);

@@ -99,6 +99,7 @@ void member_lose(struct members *m, struct member *k, const char *reason) {
     snprintf(text, sizeof text, "rank %u (%.60s): %.300s", member_rank(m, k), k->name, reason);
     log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "worker lost rank %u name %s reason %s",
               member_rank(m, k), k->name, reason);
+    ++*(m->leaving ? &m->counts.left : &m->counts.lost);
     member_move(m, k, MEMBER_LOST);
     form_close(m, k, text);
 }
@@ -158,6 +159,7 @@ static void add_counters(struct members *m, struct member *k, const uint64_t *co
 
 static int take_heartbeat(struct members *m, struct member *k,
                           const Moesaic__Control__V1__Heartbeat *h, struct err_text *e) {
+    m->beats++;
     if (h->epoch > m->epoch)
         return err_set(e, ERR_PEER_PROTOCOL, "heartbeat of epoch %" PRIu64 " to come", h->epoch);
     if (h->epoch < m->epoch) return 0; // it says that the worker lives, and nothing else
@@ -169,6 +171,8 @@ static int take_heartbeat(struct members *m, struct member *k,
     }
     k->engine_age_ms = h->engine_age_ms;
     k->steps = h->steps;
+    k->bytes_sent = h->bytes_sent;
+    k->bytes_received = h->bytes_received;
     return 0;
 }
 
@@ -260,6 +264,7 @@ static void log_more_refusals(struct members *m, int64_t now_ns) {
 // later: it may try again at once.
 static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
     log_refusal(m, peer, reason);
+    m->counts.refused++;
     m->config.io.drop(m->config.io.context, peer, !later, reason);
 }
 
@@ -453,9 +458,33 @@ void members_view(const struct members *m, uint32_t rank, struct member_view *ou
                                 .bytes_done = k->bytes_done,
                                 .bytes_total = k->bytes_total,
                                 .steps = k->steps,
-                                .kv_blocks = k->kv_blocks};
+                                .kv_blocks = k->kv_blocks,
+                                .heard_ns = k->heard_ns,
+                                .engine_age_ms = k->engine_age_ms,
+                                .bytes_sent = k->bytes_sent,
+                                .bytes_received = k->bytes_received};
+    // The boot id behind the host's name tells machines apart; a person needs only the name.
+    snprintf(out->host, sizeof out->host, "%.*s", (int)strcspn(k->host, " "), k->host);
     memcpy(out->name, k->name, sizeof out->name);
     memcpy(out->kernels, k->kernels, sizeof out->kernels);
+}
+
+enum group_state members_group(const struct members *m) {
+    bool loading = false;
+    if (m->stage == STAGE_READY) return GROUP_READY;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (!member_present(&m->ranks[i])) return GROUP_WAITING;
+        loading = loading || m->ranks[i].state <= MEMBER_LOADING;
+    }
+    return loading ? GROUP_LOADING : GROUP_FORMING;
+}
+
+void members_count(const struct members *m, struct member_counts *out) {
+    *out = m->counts;
+}
+
+uint64_t members_beats(const struct members *m) {
+    return m->beats;
 }
 
 void members_sentence(const struct members *m, char *buf, size_t cap) {

@@ -74,9 +74,13 @@ uint64_t members_epoch(const struct members *m); // of the group, or of the last
 void members_view(const struct members *m, uint32_t rank, struct member_view *out);
 // One sentence: "waiting for 1 of 2 workers".
 void members_sentence(const struct members *m, char *buf, size_t cap);
+enum group_state members_group(const struct members *m);
+void members_count(const struct members *m, struct member_counts *out);
 const uint64_t *members_expert_tokens(const struct members *m); // [n_layers][n_experts]
 // Grows with every change of a state, so that the owner knows when to look.
 uint64_t members_version(const struct members *m);
+// Grows with every heartbeat.
+uint64_t members_beats(const struct members *m);
 
 // True when a worker may go from one state to the other.
 bool member_may_move(enum member_state from, enum member_state to);

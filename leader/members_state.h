@@ -23,7 +23,8 @@ struct member {
     char name[128], kernels[16], host[HOST_TEXT_MAX];
     uint32_t n_cores;
     uint64_t bytes_done, bytes_total, steps;
-    uint32_t engine_age_ms; // as of its last heartbeat in this epoch
+    uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
+    uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
     uint32_t kv_blocks_held, kv_blocks; // what it said it can hold; what it is to use
     uint8_t address[FABRIC_ADDRESS_MAX];
@@ -65,7 +66,8 @@ struct members {
     bool shared_pinned;   // a group ran with shared_digest
     uint64_t shared_digest;
     uint64_t *expert_tokens; // [n_layers][n_experts], owned
-    uint64_t version;
+    uint64_t version, beats;
+    struct member_counts counts;
     bool leaving; // what is lost now is lost on purpose
     struct log_gate refusals;
     struct arena arena; // of the message being read

@@ -16,8 +16,11 @@ static const double choices_bounds[] = {1, 2, 5, 10, 20};
 
 #define INIT(h, bounds) histogram_init(h, bounds, sizeof(bounds) / sizeof *(bounds))
 
-void meter_init(struct meter *m, uint32_t max_model_len) {
+void meter_init(struct meter *m, struct env *env, uint32_t max_model_len) {
     memset(m, 0, sizeof *m);
+    m->env = env;
+    pthread_mutex_init(&m->lock, NULL);
+    window_init(&m->recent, m->recent_counts, RECENT_SERIES, env_now_ns(env));
     histogram_init_decades(&m->prompt_tokens, max_model_len);
     histogram_init_decades(&m->generation_tokens, max_model_len);
     histogram_init_decades(&m->max_tokens, max_model_len);
@@ -55,13 +58,37 @@ void meter_choice(struct meter *m, enum finish finish, const struct choice_times
 }
 
 void meter_token(struct meter *m, int64_t arrived_ns, int64_t before_ns, int64_t now_ns) {
-    if (before_ns == 0)
-        observe_span(&m->first_token_s, arrived_ns, now_ns);
-    else
-        observe_span(&m->between_tokens_s, before_ns, now_ns);
+    bool is_first = before_ns == 0;
+    int64_t from_ns = is_first ? arrived_ns : before_ns;
+    observe_span(is_first ? &m->first_token_s : &m->between_tokens_s, from_ns, now_ns);
+    pthread_mutex_lock(&m->lock);
+    window_add_span(&m->recent, now_ns, is_first ? RECENT_FIRST_TOKEN : RECENT_BETWEEN_TOKENS,
+                    now_ns - from_ns);
+    pthread_mutex_unlock(&m->lock);
 }
 
 void meter_step(void *context, const struct step_report *r) {
     struct meter *m = context;
+    int64_t now_ns = env_now_ns(m->env);
     histogram_observe(&m->iteration_tokens, (double)r->n_prompt_tokens + r->n_decode_tokens);
+    pthread_mutex_lock(&m->lock);
+    window_add(&m->recent, now_ns, RECENT_PROMPT_TOKENS, r->n_prompt_tokens);
+    window_add(&m->recent, now_ns, RECENT_GENERATION_TOKENS, r->n_sampled_tokens);
+    pthread_mutex_unlock(&m->lock);
+}
+
+void meter_recent(struct meter *m, struct meter_recent *out) {
+    int64_t now_ns = env_now_ns(m->env);
+    pthread_mutex_lock(&m->lock);
+    const struct window *w = &m->recent;
+    double span_s = window_span_s(w, now_ns);
+    *out = (struct meter_recent){
+        .span_s = span_s,
+        .prompt_tokens_per_s = (double)window_sum(w, now_ns, RECENT_PROMPT_TOKENS) / span_s,
+        .generation_tokens_per_s = (double)window_sum(w, now_ns, RECENT_GENERATION_TOKENS) / span_s,
+        .first_token_p50_s = window_quantile_s(w, now_ns, RECENT_FIRST_TOKEN, 0.5),
+        .first_token_p95_s = window_quantile_s(w, now_ns, RECENT_FIRST_TOKEN, 0.95),
+        .between_tokens_p50_s = window_quantile_s(w, now_ns, RECENT_BETWEEN_TOKENS, 0.5),
+        .between_tokens_p95_s = window_quantile_s(w, now_ns, RECENT_BETWEEN_TOKENS, 0.95)};
+    pthread_mutex_unlock(&m->lock);
 }

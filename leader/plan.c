@@ -226,6 +226,7 @@ static void apply_token(struct sched *s, struct seq *q, const struct sampled *t)
     q->last_token = t->token;
     q->n_generated++;
     s->counts.generation_tokens++;
+    s->ranks[q->rank].generation_tokens++;
     struct token_event ev = seq_event(q);
     if (is_stop(q->r, t->token)) {
         ev.finish = FINISH_STOP;

@@ -301,11 +301,11 @@ void sched_count(const struct sched *s, struct sched_counts *out) {
     out->n_running = s->n_live - s->queue.count;
 }
 
-void sched_count_rank(const struct sched *s, uint32_t rank, uint32_t *n_running,
-                      uint32_t *blocks_used) {
+void sched_count_rank(const struct sched *s, uint32_t rank, struct sched_rank_counts *out) {
     const struct sched_rank *k = &s->ranks[rank];
-    *n_running = k->prompts.count + k->decodes.count;
-    *blocks_used = k->pages.n_blocks - k->pages.n_free;
+    *out = (struct sched_rank_counts){.n_running = k->prompts.count + k->decodes.count,
+                                      .blocks_used = k->pages.n_blocks - k->pages.n_free,
+                                      .generation_tokens = k->generation_tokens};
 }
 
 bool sched_has_work(const struct sched *s) {

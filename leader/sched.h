@@ -95,8 +95,11 @@ struct sched_counts {
     uint64_t prompt_tokens, generation_tokens, requests_lost;
 };
 void sched_count(const struct sched *s, struct sched_counts *out);
-void sched_count_rank(const struct sched *s, uint32_t rank, uint32_t *n_running,
-                      uint32_t *blocks_used);
+struct sched_rank_counts {
+    uint32_t n_running, blocks_used;
+    uint64_t generation_tokens;
+};
+void sched_count_rank(const struct sched *s, uint32_t rank, struct sched_rank_counts *out);
 bool sched_has_work(const struct sched *s); // something waits or runs
 
 // Recounts slots, blocks, lists and the index of ids. ERR_FATAL_BOOKS names what does not add up.

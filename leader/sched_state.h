@@ -35,6 +35,7 @@ struct sched_rank {
     struct pages pages;
     struct list prompts, decodes, ended; // of struct seq with a slot
     uint32_t *free_slots;                // [max_num_seqs], owned; the first n_free_slots are free
+    uint64_t generation_tokens;          // sampled here since the start
     uint32_t n_free_slots;
     uint32_t budget; // rows left in the step that is being planned
     uint32_t items;  // of steering, the same

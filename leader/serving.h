@@ -22,9 +22,9 @@ struct serving {
     const char *fingerprint; // build and model
     const char *version, *build_id;
     const char *api_key; // NULL: none is asked for
-    uint32_t max_model_len, n_ranks;
-    bool digest;       // show digests of logits
-    int64_t started_s; // wall clock
+    uint32_t max_model_len, n_ranks, max_num_seqs;
+    bool digest;                   // show digests of logits
+    int64_t started_s, started_ns; // wall clock, and env's
     struct admit admit;
     struct meter meter;
     _Atomic uint64_t next_request_id;

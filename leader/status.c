@@ -16,6 +16,24 @@ struct page {
     struct buf labels; // scratch
 };
 
+// --- names
+
+const char *status_worker_state(enum member_state state) {
+    static const char *const names[] = {"free",    "joined", "loading", "loaded",
+                                        "forming", "ready",  "lost"};
+    return names[state];
+}
+
+const char *status_finish_name(enum finish finish) {
+    static const char *const names[] = {"none", "stop", "length", "abort", "error"};
+    return names[finish];
+}
+
+const char *status_rejection_name(enum rejection rejection) {
+    static const char *const names[] = {"queue_full", "unavailable", "invalid"};
+    return names[rejection];
+}
+
 // --- writers
 
 static const struct buf *with(struct page *p, const char *key, const char *value) {
@@ -75,17 +93,17 @@ static void queue_families(struct page *p, const struct leader_view *v) {
 }
 
 static void request_families(struct page *p, const struct meter *m) {
-    static const char *const reasons[] = {NULL, "stop", "length", "abort", "error"};
     metrics_family(p->out, "vllm:request_success_total", "counter",
                    "Ended requests by the reason of their end.");
     for (int f = FINISH_STOP; f <= FINISH_ERROR; f++)
-        metrics_count(p->out, "vllm:request_success_total", with(p, "finished_reason", reasons[f]),
+        metrics_count(p->out, "vllm:request_success_total",
+                      with(p, "finished_reason", status_finish_name((enum finish)f)),
                       counter_get(&m->finished[f]));
     metrics_family(p->out, "vllm:admission_rejections_total", "counter",
                    "Calls that were refused before they were queued.");
-    static const char *const rejections[] = {"queue_full", "unavailable", "invalid"};
     for (int i = 0; i < REJECT_COUNT; i++)
-        metrics_count(p->out, "vllm:admission_rejections_total", with(p, "reason", rejections[i]),
+        metrics_count(p->out, "vllm:admission_rejections_total",
+                      with(p, "reason", status_rejection_name((enum rejection)i)),
                       counter_get(&m->rejected[i]));
 }
 
@@ -116,16 +134,13 @@ static void request_histograms(struct page *p, const struct meter *m) {
 
 // --- the cluster
 
-static const char *const state_names[] = {"free",    "joined", "loading", "loaded",
-                                          "forming", "ready",  "lost"};
-
 static void member_families(struct page *p, const struct leader_view *v) {
     metrics_family(p->out, "moesaic_worker_state", "gauge", "1 for the state a worker is in.");
     for (uint32_t i = 0; i < v->n_ranks; i++) {
         for (uint32_t k = 0; k <= MEMBER_LOST; k++) {
             buf_reset(&p->labels);
             number_label(p, "worker", i);
-            metrics_label(&p->labels, "state", state_names[k]);
+            metrics_label(&p->labels, "state", status_worker_state((enum member_state)k));
             metrics_count(p->out, "moesaic_worker_state", &p->labels,
                           (uint32_t)v->members[i].state == k);
         }
@@ -184,6 +199,11 @@ static void step_families(struct page *p, const struct leader_view *v) {
                   (double)v->step_ns / (double)NS_PER_S);
     counter(p, "moesaic_steps_total", v->steps, "Steps planned.");
     counter(p, "moesaic_requests_lost_total", v->requests_lost, "Requests lost with a group.");
+    counter(p, "moesaic_workers_joined_total", v->counts.joined, "Workers that came in.");
+    counter(p, "moesaic_workers_refused_total", v->counts.refused, "Joins that were refused.");
+    counter(p, "moesaic_workers_lost_total", v->counts.lost, "Workers that were lost.");
+    counter(p, "moesaic_workers_left_total", v->counts.left, "Workers that left as told.");
+    counter(p, "moesaic_groups_formed_total", v->counts.formed, "Times that a group got ready.");
     gauge(p, "moesaic_epoch", (double)v->epoch, "Grows with every change of the membership.");
     gauge(p, "moesaic_ready", v->ready, "1 while a group serves.");
     uint32_t n_ready = 0;

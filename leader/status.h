@@ -12,6 +12,13 @@ void status_metrics(struct buf *page, struct serving *s, struct http *http);
 void status_model(struct buf *page, const struct serving *s, bool list);
 // /ready: true when the group serves; the page says what is awaited otherwise.
 bool status_ready(struct buf *page, struct serving *s);
+// /status: the whole as one JSON object.
+void status_json(struct buf *page, struct serving *s);
+
+// The names that pages use for enum values.
+const char *status_worker_state(enum member_state state);
+const char *status_finish_name(enum finish finish);
+const char *status_rejection_name(enum rejection rejection);
 void status_version(struct buf *page, const struct serving *s);
 
 #endif

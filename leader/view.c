@@ -5,13 +5,17 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "leader/window.h"
 
 struct view {
     struct view_sources sources;
     uint64_t members_version, steps; // as published
     uint32_t n_waiting, n_running;
+    uint64_t beats;
     int64_t published_ns;
     size_t n_tokens;
+    uint64_t *recent_counts; // [WINDOW_SLOTS][n_ranks], owned
+    struct window recent;    // sampled tokens by rank, under the lock
     pthread_mutex_t lock;
     // Under the lock; written by the scheduler thread only.
     struct leader_view now;
@@ -28,10 +32,12 @@ int view_create(struct view **out, const struct view_sources *sources) {
     pthread_mutex_init(&v->lock, NULL);
     v->members = mem_array(sources->n_ranks, sizeof *v->members);
     v->expert_tokens = mem_array(v->n_tokens, sizeof *v->expert_tokens);
-    if (v->members == NULL || v->expert_tokens == NULL) {
+    v->recent_counts = mem_array((size_t)WINDOW_SLOTS * sources->n_ranks, sizeof *v->recent_counts);
+    if (v->members == NULL || v->expert_tokens == NULL || v->recent_counts == NULL) {
         view_destroy(v);
         return ERR_FATAL_NOMEM;
     }
+    window_init(&v->recent, v->recent_counts, sources->n_ranks, env_now_ns(sources->env));
     v->now.n_ranks = sources->n_ranks;
     *out = v;
     return 0;
@@ -42,6 +48,7 @@ void view_destroy(struct view *v) {
     pthread_mutex_destroy(&v->lock);
     mem_free(v->members);
     mem_free(v->expert_tokens);
+    mem_free(v->recent_counts);
     mem_free(v);
 }
 
@@ -57,23 +64,35 @@ static void fill_numbers(struct leader_view *now, const struct sched_counts *sch
     now->requests_lost = sched->requests_lost;
 }
 
+static void publish_rank(struct view *v, uint32_t rank, int64_t now_ns) {
+    struct member_view *k = &v->members[rank];
+    struct sched_rank_counts counts;
+    uint64_t before = k->generation_tokens;
+    members_view(v->sources.members, rank, k);
+    sched_count_rank(v->sources.sched, rank, &counts);
+    k->n_running = counts.n_running;
+    k->kv_blocks_used = counts.blocks_used;
+    k->generation_tokens = counts.generation_tokens;
+    if (counts.generation_tokens > before)
+        window_add(&v->recent, now_ns, rank, counts.generation_tokens - before);
+    v->now.kv_blocks += k->kv_blocks;
+    v->now.kv_blocks_used += k->kv_blocks_used;
+}
+
 static void publish(struct view *v, const struct sched_counts *sched,
-                    const struct drive_counts *drive) {
+                    const struct drive_counts *drive, int64_t now_ns) {
     const struct view_sources *s = &v->sources;
     pthread_mutex_lock(&v->lock);
     struct leader_view *now = &v->now;
     fill_numbers(now, sched, drive);
     now->ready = members_ready(s->members);
     now->epoch = members_epoch(s->members);
+    now->group = members_group(s->members);
+    members_count(s->members, &now->counts);
     members_sentence(s->members, now->state, sizeof now->state);
     now->kv_blocks = now->kv_blocks_used = 0;
-    for (uint32_t i = 0; i < s->n_ranks; i++) {
-        struct member_view *k = &v->members[i];
-        members_view(s->members, i, k);
-        sched_count_rank(s->sched, i, &k->n_running, &k->kv_blocks_used);
-        now->kv_blocks += k->kv_blocks;
-        now->kv_blocks_used += k->kv_blocks_used;
-    }
+    for (uint32_t i = 0; i < s->n_ranks; i++)
+        publish_rank(v, i, now_ns);
     if (v->n_tokens > 0)
         memcpy(v->expert_tokens, members_expert_tokens(s->members),
                v->n_tokens * sizeof *v->expert_tokens);
@@ -87,13 +106,15 @@ int64_t view_refresh(struct view *v, int64_t now_ns) {
     drive_count(v->sources.drive, &drive);
     uint64_t version = members_version(v->sources.members);
     bool state = version != v->members_version;
-    bool numbers = drive.steps != v->steps || sched.n_waiting != v->n_waiting ||
-                   sched.n_running != v->n_running;
-    if (!state && !numbers) return NO_DEADLINE;
-    bool idle = !sched_has_work(v->sources.sched);
-    if (!state && !idle && now_ns < v->published_ns + VIEW_NS) return v->published_ns + VIEW_NS;
-    publish(v, &sched, &drive);
+    uint64_t beats = members_beats(v->sources.members);
+    bool work = drive.steps != v->steps || sched.n_waiting != v->n_waiting ||
+                sched.n_running != v->n_running;
+    if (!state && !work && beats == v->beats) return NO_DEADLINE;
+    bool at_once = state || (work && !sched_has_work(v->sources.sched));
+    if (!at_once && now_ns < v->published_ns + VIEW_NS) return v->published_ns + VIEW_NS;
+    publish(v, &sched, &drive, now_ns);
     v->members_version = version;
+    v->beats = beats;
     v->steps = drive.steps;
     v->n_waiting = sched.n_waiting;
     v->n_running = sched.n_running;
@@ -102,6 +123,7 @@ int64_t view_refresh(struct view *v, int64_t now_ns) {
 }
 
 int view_copy(struct view *v, struct leader_view *out) {
+    int64_t now_ns = env_now_ns(v->sources.env);
     struct member_view *members = mem_array(v->sources.n_ranks, sizeof *members);
     uint64_t *tokens = mem_array(v->n_tokens, sizeof *tokens);
     if (members == NULL || tokens == NULL) {
@@ -113,6 +135,9 @@ int view_copy(struct view *v, struct leader_view *out) {
     *out = v->now;
     memcpy(members, v->members, v->sources.n_ranks * sizeof *members);
     memcpy(tokens, v->expert_tokens, v->n_tokens * sizeof *tokens);
+    double span_s = window_span_s(&v->recent, now_ns);
+    for (uint32_t i = 0; i < v->sources.n_ranks; i++)
+        members[i].tokens_per_s = (double)window_sum(&v->recent, now_ns, i) / span_s;
     pthread_mutex_unlock(&v->lock);
     out->members = members;
     out->expert_tokens = tokens;

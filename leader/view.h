@@ -15,6 +15,7 @@ struct view_sources {
     const struct members *members;
     const struct sched *sched;
     const struct drive *drive;
+    struct env *env;
     uint32_t n_ranks, n_layers, n_experts;
 };
 

@@ -48,7 +48,7 @@ void toy_house_start(struct toy_house *h, const struct toy_house_config *config)
                                    .max_model_len = config->max_model_len,
                                    .digest = true,
                                    .admit = {.max = config->queue_max}};
-    meter_init(&h->serving->meter, config->max_model_len);
+    meter_init(&h->serving->meter, h->env, config->max_model_len);
 }
 
 void toy_house_stop(struct toy_house *h) {

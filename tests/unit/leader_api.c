@@ -325,7 +325,7 @@ START_TEST(stopping_ends_calls_in_flight) {
 }
 END_TEST
 
-START_TEST(an_api_key_guards_v1_and_nothing_else) {
+START_TEST(an_api_key_guards_v1_and_status) {
     struct house h;
     struct buf out;
     house_start(&h, (struct toy_script){0}, 64);
@@ -350,6 +350,42 @@ START_TEST(an_api_key_guards_v1_and_nothing_else) {
     }
     http_client_get(h.port, "/metrics", &out);
     ck_assert_int_eq(http_client_status(&out), 200);
+    buf_finish(&out);
+    http_client_get(h.port, "/status", &out); // it names machines
+    ck_assert_int_eq(http_client_status(&out), 401);
+    buf_finish(&out);
+    house_stop(&h);
+}
+END_TEST
+
+static double number_at(const json_t *root, const char *a, const char *b) {
+    return json_number_value(json_object_get(json_object_get(root, a), b));
+}
+
+START_TEST(status_is_one_object_with_the_same_numbers_as_metrics) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){0}, 64);
+    json_decref(post(&h, CHAT, "{\"n\":2," HELLO "}", 200));
+    json_decref(post(&h, CHAT, "{\"max_tokens\":1," HELLO "}", 200));
+    http_client_get(h.port, "/status", &out);
+    ck_assert_int_eq(http_client_status(&out), 200);
+    char *text = http_client_body(&out);
+    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
+    ck_assert_msg(root != NULL, "%s", text);
+    ck_assert_str_eq(json_string_value(json_object_get(root, "object")), "moesaic.status");
+    ck_assert_str_eq(json_string_value(json_object_get(root, "model")), "seedling");
+    const json_t *requests = json_object_get(root, "requests");
+    ck_assert(number_at(requests, "finished", "stop") == 2);
+    ck_assert(number_at(requests, "finished", "length") == 1);
+    ck_assert(number_at(root, "requests", "admitted_max") == 64);
+    const json_t *recent = json_object_get(root, "recent");
+    double p50 = number_at(recent, "first_token_s", "p50");
+    double p95 = number_at(recent, "first_token_s", "p95");
+    ck_assert(p50 > 0 && p95 >= p50);
+    ck_assert(json_is_array(json_object_get(root, "workers")));
+    json_decref(root);
+    free(text);
     buf_finish(&out);
     house_stop(&h);
 }
@@ -400,7 +436,8 @@ int main(void) {
     tcase_add_test(t, an_error_after_the_headers_is_one_event_then_done);
     tcase_add_test(t, clients_that_leave_are_aborted_streaming_waiting_and_queued);
     tcase_add_test(t, stopping_ends_calls_in_flight);
-    tcase_add_test(t, an_api_key_guards_v1_and_nothing_else);
+    tcase_add_test(t, an_api_key_guards_v1_and_status);
+    tcase_add_test(t, status_is_one_object_with_the_same_numbers_as_metrics);
     tcase_add_test(t, metrics_count_what_happened);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
