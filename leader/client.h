@@ -1,6 +1,6 @@
 // client.h: who asked for a generation and hears its answer, as a function table: an HTTP call
-// (http_answer.c) or a gRPC call (rpc.c). What is behind it (render, stream, generation) knows no
-// more of its client than this.
+// (http_answer.c) or a gRPC call (rpc_answer.c). What is behind it (render, stream, generation)
+// knows no more of its client than this.
 #ifndef MOESAIC_LEADER_CLIENT_H
 #define MOESAIC_LEADER_CLIENT_H
 
@@ -32,6 +32,11 @@ struct client_ops {
     // Both as http_call_gone and http_call_on_gone.
     bool (*gone)(void *self);
     bool (*on_gone)(void *self, void (*gone)(void *context), void *context);
+    // Any thread: gone, or asked to end while its client goes on listening.
+    bool (*unwanted)(void *self);
+    // Stream thread: a token came whose log-probabilities were asked for; it added text_chars
+    // characters. Without has_token it is the stop id.
+    void (*note_logprobs)(struct choice *c, const struct token_event *ev, uint64_t text_chars);
     // Stream thread: says what is new of one choice, and the end when all have finished.
     void (*show)(struct generation *g, struct choice *c);
     // An error in place of the answer, or of its rest when it has begun. Ends the call.

@@ -46,6 +46,13 @@ static void forget_content(struct choice *c) {
     buf_reset(&c->ids);
 }
 
+static void note_logprobs(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
+    const struct generation *g = c->generation;
+    if (!ev->has_token) return; // OpenAI's shapes do not show the stop id
+    answer_logprobs_add(&c->logprobs, g->serving->tokenizer, ev, g->request.sampling.n_logprobs,
+                        text_chars);
+}
+
 // --- streamed
 
 static void send(struct generation *g, const struct buf *out) {
@@ -216,7 +223,8 @@ static bool on_gone(void *self, void (*left)(void *context), void *context) {
 #define TABLE(parse_kind)                                                                          \
     {                                                                                              \
         .hold = hold, .release = release, .request_id = request_id, .arrived_ns = arrived_ns,      \
-        .parse = parse_kind, .gone = gone, .on_gone = on_gone, .show = show, .fail = fail          \
+        .parse = parse_kind, .gone = gone, .on_gone = on_gone, .unwanted = gone,                   \
+        .note_logprobs = note_logprobs, .show = show, .fail = fail                                 \
     }
 
 struct client http_answer_client(struct http_call *call, bool chat) {

@@ -11,7 +11,6 @@
 #include "common/base/log.h"
 #include "leader/members_state.h"
 
-#define ARITHMETIC_CLASS "base"
 
 // Text of a worker goes to logs and pages: printable ASCII only.
 static void copy_text(char *out, size_t cap, const char *text) {

@@ -29,6 +29,9 @@ struct members;
 // another process.
 #define MEMBER_FRESH_NS (3 * NS_PER_S / 2)
 
+// What every worker must compute in (docs/arithmetic.md).
+#define ARITHMETIC_CLASS "base"
+
 // How it reaches the world; tests put their own functions here.
 struct members_io {
     void *context;

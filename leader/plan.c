@@ -206,7 +206,6 @@ static bool is_stop(const struct request *r, uint32_t token) {
 }
 
 static void set_token(struct token_event *ev, const struct sampled *t) {
-    ev->has_token = true;
     ev->token = t->token;
     ev->logprob = t->logprob;
     ev->n_top = t->n_top;
@@ -228,13 +227,12 @@ static void apply_token(struct sched *s, struct seq *q, const struct sampled *t)
     s->counts.generation_tokens++;
     s->ranks[q->rank].generation_tokens++;
     struct token_event ev = seq_event(q);
-    if (is_stop(q->r, t->token)) {
+    set_token(&ev, t);
+    ev.has_token = !is_stop(q->r, t->token);
+    if (!ev.has_token)
         ev.finish = FINISH_STOP;
-        ev.stop_id = t->token;
-    } else {
-        set_token(&ev, t);
-        if (q->n_generated == q->max_tokens) ev.finish = FINISH_LENGTH;
-    }
+    else if (q->n_generated == q->max_tokens)
+        ev.finish = FINISH_LENGTH;
     if (ev.finish != FINISH_NONE)
         sched_end(s, q, &ev);
     else

@@ -46,8 +46,11 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
     struct err_text text = {"memory is out"};
     struct chat_output prompt = {0};
     if (s->chat_template == NULL)
-        return api_error_set(e, 400, r->prompt_field,
-                             "this model has no chat template; send it a prompt instead.");
+        return api_error_code(
+            e,
+            api_error_set(e, 400, r->prompt_field,
+                          "this model has no chat template; send it a prompt instead."),
+            "no_chat_template");
     json_t *variables = json_pack("{s:O, s:b, s:s, s:s}", "messages", r->messages,
                                   "add_generation_prompt", (int)r->add_generation_prompt,
                                   "bos_token", s->bos_token, "eos_token", s->eos_token);
@@ -226,7 +229,7 @@ static void submit_all(struct generation *g, struct request **list) {
     }
     mem_free(list);
     // An abort that came before its request was submitted was lost.
-    for (uint32_t i = 0; i < n && client.ops->gone(client.self); i++)
+    for (uint32_t i = 0; i < n && client.ops->unwanted(client.self); i++)
         engine->abort(engine->self, first + i);
     client.ops->release(client.self);
 }

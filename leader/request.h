@@ -29,17 +29,15 @@ enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERRO
 struct token_event {
     void *sink_context;
     uint64_t request_id;
-    bool is_start; // no token: the request left the queue (for queue-time metrics)
-    bool has_token;
+    bool is_start;  // no token: the request left the queue (for queue-time metrics)
+    bool has_token; // false with FINISH_STOP: token is the stop id, which is no text
     uint32_t token;
     float logprob;
     uint32_t n_top;
     uint32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];
     uint64_t digest; // rolling over this request's sampled rows so far
-    enum finish
-        finish; // STOP: a stop id was sampled (it is not delivered as a token unless has_token)
-    uint32_t stop_id;  // with FINISH_STOP
+    enum finish finish;
     int error;         // with FINISH_ERROR: enum err
     char message[160]; // with FINISH_ERROR
 };

@@ -25,8 +25,9 @@ static void opened(void *context, struct grpc_server_call *grpc, void **state) {
     *state = full ? NULL : rpc_call_create(r, grpc);
     if (*state != NULL) return;
     counter_add(&r->by_code[GRPC_STATUS_RESOURCE_EXHAUSTED], 1);
-    grpc_server_call_end(grpc, GRPC_STATUS_RESOURCE_EXHAUSTED,
-                         full ? "too many calls are open; try again later" : "memory is out");
+    grpc_server_call_end_pushback(
+        grpc, GRPC_STATUS_RESOURCE_EXHAUSTED,
+        full ? "too many calls are open; try again later" : "memory is out", RPC_PUSHBACK_MS);
 }
 
 static bool keep_message(struct rpc_call *c, const uint8_t *data, size_t bytes) {
@@ -110,6 +111,7 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     struct rpc *r = mem_zalloc(sizeof *r);
     if (r == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC service");
     r->config = *config;
+    rpc_names_init(&r->names);
     make_address(address, sizeof address, config);
     struct grpc_server_config server = {.env = config->serving->env,
                                         .address = address,
@@ -121,6 +123,7 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     int rc = grpc_server_host_create(&r->host, &server, e);
     if (rc == 0) {
         grpc_server_host_register(r->host, &method);
+        rpc_unary_register(r);
         rc = grpc_server_host_start(r->host, port, e);
     }
     if (rc != 0) {
@@ -167,5 +170,6 @@ void rpc_destroy(struct rpc *r) {
     if (r == NULL) return;
     rpc_stop(r);
     check(r->body_bytes == 0);
+    rpc_names_finish(&r->names);
     mem_free(r);
 }

@@ -11,10 +11,6 @@
 #include "generate.pb-c.h"
 #include "leader/openai_fields.h"
 
-// What an unpacked message may take beyond its own bytes: ids grow from one byte to four, messages
-// and strings have headers. More than a lawful request needs, less than a hostile one asks for.
-#define UNPACKED_BYTES_MORE (POSITIONS_MAX * sizeof(uint32_t) + (8u << 20))
-
 typedef Moesaic__V1__GenerateRequest Message;
 
 struct reader {
@@ -89,6 +85,7 @@ static const char *find_zero(const struct rpc_message *m) {
         if (number == 3 && message_has_zero(inside)) return "messages";
         if (number == 10 && has_zero(inside)) return "stop";
         if (number == 11 && has_zero(inside)) return "request_id";
+        if (number == 14 && has_zero(inside)) return "model";
     }
     return NULL;
 }
@@ -104,18 +101,16 @@ static int check_strings(struct reader *r, const struct rpc_message *m) {
     return 0;
 }
 
-static int check_unknown(struct reader *r) {
+static int check_messages(struct reader *r) {
     const Message *m = r->message;
-    unsigned number = m->base.n_unknown_fields != 0 ? m->base.unknown_fields[0].tag : 0;
-    for (size_t i = 0; i < m->n_messages && number == 0; i++) {
+    for (size_t i = 0; i < m->n_messages; i++) {
         const ProtobufCMessage *inner = &m->messages[i]->base;
         if (inner->n_unknown_fields != 0)
             return api_error_set(r->error, 400, "messages",
                                  "'messages[%zu]' has a field %u, which is not supported.", i,
                                  inner->unknown_fields[0].tag);
     }
-    if (number == 0) return 0;
-    return api_error_set(r->error, 400, NULL, "field %u is not supported.", number);
+    return 0;
 }
 
 static int check_one_prompt(struct reader *r) {
@@ -175,10 +170,18 @@ static int add_stop_ids(struct reader *r) {
     return add_field(r, "stop_token_ids", list);
 }
 
+static int add_model(struct reader *r) {
+    const char *model = r->message->model;
+    if (!utf8_valid(model, strlen(model)))
+        return api_error_set(r->error, 400, "model", "'model' must be UTF-8.");
+    return add_field(r, "model", json_string(model));
+}
+
 static int add_fields(struct reader *r) {
     const Message *m = r->message;
-    int rc = 0;
-    if (m->optional_temperature_case) rc = add_number(r, "temperature", m->temperature);
+    int rc = m->model[0] != '\0' ? add_model(r) : 0;
+    if (rc == 0 && m->n != 0) rc = add_field(r, "n", json_integer(m->n));
+    if (rc == 0 && m->optional_temperature_case) rc = add_number(r, "temperature", m->temperature);
     if (rc == 0 && m->optional_top_p_case) rc = add_number(r, "top_p", m->top_p);
     if (rc == 0 && m->optional_min_p_case) rc = add_number(r, "min_p", m->min_p);
     if (rc == 0 && m->optional_top_k_case) rc = add_field(r, "top_k", json_integer(m->top_k));
@@ -186,6 +189,18 @@ static int add_fields(struct reader *r) {
     if (rc == 0 && m->ignore_eos) rc = add_field(r, "ignore_eos", json_true());
     if (rc == 0 && m->n_stop != 0) rc = add_stop(r);
     return rc == 0 && m->n_stop_token_ids != 0 ? add_stop_ids(r) : rc;
+}
+
+// The two kinds of JSON bodies ask for them in different ways; here is one.
+static int read_logprobs(struct reader *r) {
+    const Message *m = r->message;
+    if (!m->optional_logprobs_case) return 0;
+    if (m->logprobs > TOP_LOGPROBS_MAX)
+        return api_error_set(r->error, 400, "logprobs", "'logprobs' must be between 0 and %d.",
+                             TOP_LOGPROBS_MAX);
+    r->request->sampling.want_logprob = true;
+    r->request->sampling.n_logprobs = m->logprobs;
+    return 0;
 }
 
 static int read_fields(struct reader *r) {
@@ -196,6 +211,7 @@ static int read_fields(struct reader *r) {
     int rc = add_fields(r);
     if (rc == 0) rc = openai_fields_read(&fields, r->fields);
     if (rc == 0) rc = openai_fields_check(&fields);
+    if (rc == 0) rc = read_logprobs(r);
     r->request->has_seed = r->message->optional_seed_case != 0;
     r->request->seed = (int64_t)r->message->seed;
     r->request->stream = r->request->return_token_ids = true;
@@ -286,49 +302,16 @@ static int read_message(struct reader *r, struct openai_request *out, char *requ
     return rc;
 }
 
-// Unpacks into an arena that knows why it failed: the message's fault or the machine's.
-struct unpacker {
-    struct arena arena;
-    bool too_much, no_memory;
-};
-
-static void *unpacker_alloc(void *context, size_t bytes) {
-    struct unpacker *u = context;
-    void *p = arena_alloc(&u->arena, bytes);
-    bool fits = bytes <= u->arena.bytes_max - u->arena.total_bytes;
-    u->too_much |= p == NULL && !fits;
-    u->no_memory |= p == NULL && fits;
-    return p;
-}
-
-static void unpacker_free(void *context, void *p) {
-    (void)context;
-    (void)p;
-}
-
-static Message *unpack(struct unpacker *u, const struct rpc_message *message, struct api_error *e) {
-    ProtobufCAllocator allocator = {unpacker_alloc, unpacker_free, u};
-    arena_init(&u->arena, message->bytes + UNPACKED_BYTES_MORE);
-    Message *m = moesaic__v1__generate_request__unpack(&allocator, message->bytes, message->data);
-    if (m != NULL) return m;
-    if (u->no_memory)
-        api_error_set(e, 500, NULL, "memory is out.");
-    else
-        api_error_set(e, 400, NULL, "%s",
-                      u->too_much ? "the message has too many parts."
-                                  : "the message is no GenerateRequest.");
-    return NULL;
-}
-
 int rpc_request_parse(struct openai_request *out, char request_id[REQUEST_ID_BYTES_MAX + 1],
                       const struct rpc_message *message, const struct openai_defaults *defaults,
                       struct api_error *e) {
     struct reader r = {.defaults = defaults, .error = e};
-    struct unpacker unpacker = {0};
-    r.message = unpack(&unpacker, message, e);
-    int rc = r.message == NULL ? ERR_REQ_INVALID : check_unknown(&r);
+    struct rpc_unpacked unpacked;
+    int rc = rpc_unpack(&unpacked, &moesaic__v1__generate_request__descriptor, message, e);
+    r.message = (const Message *)unpacked.message;
+    if (rc == 0) rc = check_messages(&r);
     if (rc == 0) rc = check_strings(&r, message);
     if (rc == 0) rc = read_message(&r, out, request_id);
-    arena_finish(&unpacker.arena);
+    rpc_unpacked_finish(&unpacked);
     return rc;
 }

@@ -7,11 +7,8 @@
 
 #include "leader/client.h"
 #include "leader/openai.h"
+#include "leader/rpc_pack.h"
 
-struct rpc_message {
-    const uint8_t *data;
-    size_t bytes;
-};
 // 0 or an error with e filled; out is then untouched. request_id is "" when the client gave none.
 int rpc_request_parse(struct openai_request *out, char request_id[REQUEST_ID_BYTES_MAX + 1],
                       const struct rpc_message *message, const struct openai_defaults *defaults,

@@ -22,7 +22,11 @@ struct serving {
     const char *fingerprint; // build and model
     const char *version, *build_id;
     const char *api_key; // NULL: none is asked for
-    uint32_t max_model_len, n_ranks, max_num_seqs;
+    uint32_t max_model_len, n_ranks;
+    // For who asks what serves here; nothing else depends on them.
+    uint64_t model_digest;
+    const char *dtype, *kv_dtype; // names
+    uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth;
     bool digest;                   // show digests of logits
     int64_t started_s, started_ns; // wall clock, and env's
     struct admit admit;

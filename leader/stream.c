@@ -73,9 +73,11 @@ static uint64_t count_chars(const char *text, size_t bytes) {
     return n;
 }
 
-static void note_id(struct choice *c, uint32_t id) {
+static void note_id(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
+    const struct generation *g = c->generation;
     c->n_generated++;
-    if (c->generation->request.return_token_ids) buf_add(&c->ids, &id, sizeof id);
+    if (g->request.return_token_ids) buf_add(&c->ids, &ev->token, sizeof ev->token);
+    if (g->request.sampling.want_logprob) g->client.ops->note_logprobs(c, ev, text_chars);
 }
 
 static void finish_text(struct stream *s, struct choice *c, enum finish finish) {
@@ -86,17 +88,13 @@ static void finish_text(struct stream *s, struct choice *c, enum finish finish) 
 }
 
 static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {
-    const struct openai_request *r = &c->generation->request;
     size_t bytes = detok_push(&c->detok, e->ev.token, s->piece, s->piece_bytes);
-    note_id(c, e->ev.token);
+    note_id(c, &e->ev, count_chars(s->piece, bytes));
     c->digest = e->ev.digest;
-    if (r->sampling.want_logprob)
-        answer_logprobs_add(&c->logprobs, s->serving->tokenizer, &e->ev, r->sampling.n_logprobs,
-                            count_chars(s->piece, bytes));
     meter_token(&s->serving->meter, c->times.arrived_ns, c->times.last_ns, e->at_ns);
     if (c->times.first_ns == 0) c->times.first_ns = e->at_ns;
     c->times.last_ns = e->at_ns;
-    if (c->n_generated <= r->steering.min_tokens) {
+    if (c->n_generated <= c->generation->request.steering.min_tokens) {
         buf_add(&c->text, s->piece, bytes); // too early to stop
         return;
     }
@@ -126,10 +124,10 @@ static void fail_choice(struct choice *c, const struct token_event *ev) {
 static void take_last(struct stream *s, struct choice *c, const struct stamped_event *e) {
     struct serving *v = s->serving;
     enum finish finish = e->ev.finish;
-    bool ended_well = (finish == FINISH_STOP || finish == FINISH_LENGTH) && !c->lost;
+    bool ended_well = finish != FINISH_ERROR && !c->lost;
     take_event(s, c, e);
     if (c->finish == FINISH_NONE && ended_well) {
-        if (finish == FINISH_STOP && !e->ev.has_token) note_id(c, e->ev.stop_id);
+        if (finish == FINISH_STOP && !e->ev.has_token) note_id(c, &e->ev, 0);
         c->digest = e->ev.digest;
         finish_text(s, c, finish);
     } else if (c->finish == FINISH_NONE) {

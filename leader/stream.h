@@ -1,7 +1,7 @@
 // stream.h: from the scheduler's tokens to the client's text: one thread that detokenises, looks
 // for stop strings, and writes.
 //
-// Behind drive.c in a request's walk; the client (http_answer.c or rpc_call.c) says it in its own
+// Behind drive.c in a request's walk; the client (http_answer.c or rpc_answer.c) says it in its own
 // way.
 #ifndef MOESAIC_LEADER_STREAM_H
 #define MOESAIC_LEADER_STREAM_H

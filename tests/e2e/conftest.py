@@ -3,6 +3,7 @@ import openai
 import pytest
 
 from cluster import Cluster
+from grpc_client import connect, load_stubs
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +16,14 @@ def cluster():
 def client(cluster):
     with openai.OpenAI(base_url=cluster.url + "/v1", api_key="none", max_retries=0, timeout=120) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def stubs(tmp_path_factory):
+    return load_stubs(tmp_path_factory.mktemp("stubs"))
+
+
+@pytest.fixture
+def rpc(stubs, cluster):
+    with connect(stubs, cluster) as client:
+        yield client

@@ -1,7 +1,6 @@
 """test_grpc.py: the Generate service with grpcio and stubs made from proto/generate.proto, against real processes."""
 import concurrent.futures
 import contextlib
-import importlib
 import pathlib
 import re
 import shutil
@@ -14,97 +13,12 @@ import grpc
 import pytest
 
 from cluster import BUILD, MODEL, ROOT, Cluster, wait_for
+from grpc_client import aborted, connect, idle, joined
 
 KENYA = "What is the capital of Kenya?"
 NAIROBI = "The capital of Kenya is Nairobi."
 STORY = "Once upon a time"
 LONG = {"max_tokens": 1900, "ignore_eos": True, "temperature": 1}
-
-
-def make_stubs(folder):
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
-                    f"--grpc_python_out={folder}", "generate.proto"], check=True)
-
-
-@pytest.fixture(scope="session")
-def stubs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stubs")
-    make_stubs(folder)
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("generate_pb2"), importlib.import_module("generate_pb2_grpc")
-
-
-class Client:
-    def __init__(self, stubs, port, key=None):
-        self.pb, rpc = stubs
-        self.address = f"127.0.0.1:{port}"
-        self.channel = grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
-        self.stub = rpc.GenerateStub(self.channel)
-        self.metadata = [("authorization", f"Bearer {key}")] if key is not None else None
-
-    def request(self, chat=None, **fields):
-        if chat is not None:
-            fields["messages"] = [self.pb.ChatMessage(role="user", content=chat)]
-        return self.pb.GenerateRequest(**fields)
-
-    def call(self, timeout=120, **fields):
-        return self.stub.Generate(self.request(**fields), timeout=timeout, metadata=self.metadata)
-
-    def ask(self, **fields):
-        return joined(self.call(**fields))
-
-    def error(self, timeout=60, **fields):
-        with pytest.raises(grpc.RpcError) as caught:
-            list(self.call(timeout=timeout, **fields))
-        return caught.value.code(), caught.value.details()
-
-
-class Answer:
-    pass
-
-
-def joined(parts):
-    """All parts of a stream as one; checks what every stream promises."""
-    a = Answer()
-    a.parts = list(parts)
-    assert a.parts
-    a.text = "".join(p.text for p in a.parts)
-    a.ids = [i for p in a.parts for i in p.token_ids]
-    last = a.parts[-1]
-    assert [p.finish_reason for p in a.parts[:-1]] == [""] * (len(a.parts) - 1)
-    a.finish, a.digest, a.seed, a.request_id, a.n_prompt = (last.finish_reason, last.digest, last.seed, last.request_id,
-                                                            last.prompt_tokens)
-    assert a.finish in ("stop", "length")
-    assert len({(p.request_id, p.seed, p.prompt_tokens) for p in a.parts}) == 1
-    n = 0
-    for p in a.parts:
-        n += len(p.token_ids)
-        assert p.completion_tokens == n
-    return a
-
-
-@contextlib.contextmanager
-def connect(stubs, cluster, key=None):
-    client = Client(stubs, cluster.port_of("grpc listening"), key)
-    with client.channel:
-        yield client
-
-
-@pytest.fixture
-def rpc(stubs, cluster):
-    with connect(stubs, cluster) as client:
-        yield client
-
-
-def idle(cluster):
-    m = cluster.metric
-    return (m("vllm:num_requests_running") == 0 and m("vllm:num_requests_waiting") == 0
-            and m("vllm:kv_cache_usage_perc") == 0 and m("moesaic_requests_admitted") == 0
-            and m("moesaic_grpc_calls_in_flight") == 0)
-
-
-def aborted(cluster):
-    return cluster.metric("vllm:request_success_total", finished_reason="abort")
 
 
 # --- answers
@@ -386,14 +300,14 @@ def test_a_key_is_asked_for(stubs, tmp_path):
             assert rpc.ask(chat=KENYA, temperature=0).text == NAIROBI
 
 
-def test_a_lost_worker_is_unavailable_until_one_is_back(stubs):
+def test_a_lost_worker_aborts_what_ran_and_is_unavailable_until_one_is_back(stubs):
     with Cluster(workers=1) as cluster, connect(stubs, cluster) as rpc:
         call = rpc.call(text=STORY, **LONG)
         next(call)
         cluster.workers[0].end()
         with pytest.raises(grpc.RpcError) as caught:
             list(call)
-        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE
+        assert caught.value.code() == grpc.StatusCode.ABORTED  # it had begun: nobody tries it again unasked
         assert rpc.error(text=STORY)[0] == grpc.StatusCode.UNAVAILABLE
         cluster.workers = [cluster.start_worker()]
         cluster.wait_ready()

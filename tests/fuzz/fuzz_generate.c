@@ -12,7 +12,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_prompt(const struct openai_request *r, size_t size) {
-    check(r->n_prompts == 1 && r->n == 1);
+    check(r->n_prompts == 1 && r->n >= 1 && r->n <= CHOICES_MAX);
     check((r->messages != NULL) == r->chat);
     if (r->chat) return;
     const struct openai_prompt *p = &r->prompts[0];
@@ -28,7 +28,9 @@ static void check_request(const struct openai_request *r, size_t size) {
     const struct sampling *s = &r->sampling;
     check(s->temperature >= 0 && s->temperature <= 2);
     check(s->top_p > 0 && s->top_p <= 1 && s->min_p >= 0 && s->min_p <= 1);
-    check(s->top_k <= INT32_MAX && !s->want_logprob);
+    check(s->top_k <= INT32_MAX && s->n_logprobs <= TOP_LOGPROBS_MAX);
+    check(s->want_logprob || s->n_logprobs == 0);
+    check(r->model == NULL || utf8_valid(r->model, strlen(r->model)));
     check(r->max_tokens <= INT32_MAX && r->max_tokens_default != 0);
     check(r->stop.n <= STOP_STRINGS_MAX && r->n_stop_ids <= STOP_IDS_MAX);
     for (uint32_t i = 0; i < r->stop.n; i++) {

@@ -160,6 +160,12 @@ GENERATE = {
     "length_beyond_the_end": b"\x0a\xff\xff\xff\xff\x0f",
     "overlong_varint": b"\x20" + b"\x80" * 12 + b"\x01",
     "twice": b(1, "a") + b(1, "b") + f32(5, 1) + f32(5, 0),
+    "choices": b(1, "a") + b(14, "seedling") + u(15, 4) + u(16, 20),
+    "plain_logprobs": chat() + u(16, 0),
+    "too_many_choices": b(1, "a") + u(15, 129),
+    "too_many_logprobs": b(1, "a") + u(16, 21),
+    "zero_in_model": b(1, "a") + b(14, b"m\0"),
+    "model_not_utf8": b(1, "a") + b(14, b"\xff"),
 }
 
 for name, seeds in {"control": CONTROL, "result": RESULT, "generate": GENERATE}.items():

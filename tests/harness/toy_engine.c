@@ -38,17 +38,20 @@ static void toy_finish(struct toy_engine *t, uint32_t i, struct token_event *ev)
     emit(ev);
 }
 
-static void say(struct toy_engine *t, struct toy_request *q, struct token_event *ev) {
-    uint32_t id = t->script.ids[q->n_said];
-    ev->has_token = true;
+static void set_token(struct token_event *ev, const struct toy_request *q, uint32_t id) {
     ev->token = id;
     ev->logprob = -0.5f;
-    ev->digest = q->n_said + 1;
     ev->n_top = q->r->sampling.n_logprobs;
     for (uint32_t k = 0; k < ev->n_top; k++) {
         ev->top_ids[k] = k == 0 ? id : k;
         ev->top_logprobs[k] = -0.5f - (float)k;
     }
+}
+
+static void say(struct toy_engine *t, struct toy_request *q, struct token_event *ev) {
+    ev->has_token = true;
+    set_token(ev, q, t->script.ids[q->n_said]);
+    ev->digest = q->n_said + 1;
     if (++q->n_said == q->r->max_tokens) ev->finish = FINISH_LENGTH;
 }
 
@@ -67,7 +70,7 @@ static bool toy_step(struct toy_engine *t, uint32_t i) {
         snprintf(ev.message, sizeof ev.message, "worker 1 was lost");
     } else if (q->n_said == t->script.n_ids) {
         ev.finish = FINISH_STOP;
-        ev.stop_id = t->script.stop_id;
+        set_token(&ev, q, t->script.stop_id);
         ev.digest = 999;
     } else {
         say(t, q, &ev);

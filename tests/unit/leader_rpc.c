@@ -12,21 +12,10 @@
 #include "common/base/mem.h"
 #include "generate.pb-c.h"
 #include "leader/rpc_request.h"
-#include "tests/harness/rpc_client.h"
-#include "tests/harness/toy_house.h"
+#include "tests/harness/rpc_house.h"
 
 #define MODEL SOURCE_ROOT "/models/seedling"
-#define PATH "/moesaic.v1.Generate/Generate"
 #define SCRIPT TOY_ANSWER
-#define CONTEXT 100000
-
-struct house {
-    struct toy_house toy;
-    struct stream *stream;
-    struct render *render;
-    struct rpc *rpc;
-    uint16_t port;
-};
 
 struct limits {
     uint32_t queue_max, calls_max;
@@ -34,137 +23,70 @@ struct limits {
 };
 static const struct limits wide = {64, 64, 1u << 20};
 
-static void house_start(struct house *h, struct toy_script script, struct limits limits) {
-    struct err_text e = {""};
-    struct toy_house_config toy = {MODEL, script, limits.queue_max, CONTEXT};
-    toy_house_start(&h->toy, &toy);
-    struct serving *s = h->toy.serving;
-    ck_assert_int_eq(stream_create(&h->stream, s, &e), 0);
-    ck_assert_int_eq(render_create(&h->render, s, h->stream, 2, &e), 0);
-    struct rpc_config config = {.serving = s,
-                                .render = h->render,
-                                .host = "127.0.0.1",
-                                .calls_max = limits.calls_max,
-                                .bodies_bytes_max = limits.bodies_bytes_max};
-    ck_assert_msg(rpc_start(&h->rpc, &config, &h->port, &e) == 0, "%s", e.text);
+static void house_start(struct rpc_house *h, struct toy_script script, struct limits limits) {
+    struct rpc_house_config config = {MODEL, script, limits.queue_max, limits.calls_max,
+                                      limits.bodies_bytes_max};
+    rpc_house_start(h, &config);
 }
 
-static void house_stop(struct house *h) {
-    rpc_stop(h->rpc);
-    render_destroy(h->render);
-    toy_engine_stop(h->toy.toy);
-    stream_destroy(h->stream);
-    rpc_destroy(h->rpc);
-    toy_house_stop(&h->toy);
+static struct rpc_client *ask(struct rpc_house *h, bool small_window) {
+    return rpc_house_ask(h, NULL, small_window);
 }
 
-// --- a client
-
-static struct rpc_client *ask(struct house *h, bool small_window) {
-    struct rpc_client *c = rpc_client_open(h->port, PATH, small_window);
-    uint8_t packed[256];
-    Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
-    m.text = (char *)"hello";
-    m.request_id = (char *)"mine";
-    size_t bytes = moesaic__v1__generate_request__pack(&m, packed);
-    rpc_client_send(c, packed, bytes);
-    rpc_client_half_close(c);
-    return c;
-}
-
-struct heard {
-    struct buf text;
-    uint32_t n_messages, n_ids, n_finishes;
-    int code;
-    char status[ERR_TEXT_MAX];
-};
-
-static void hear_message(struct heard *h, const struct buf *bytes) {
-    Moesaic__V1__GenerateResponse *m =
-        moesaic__v1__generate_response__unpack(NULL, bytes->bytes, (const uint8_t *)bytes->data);
-    ck_assert_ptr_nonnull(m);
-    h->n_messages++;
-    h->n_ids += (uint32_t)m->n_token_ids;
-    h->n_finishes += m->finish_reason[0] != '\0';
-    ck_assert_str_eq(m->request_id, "mine");
-    ck_assert_uint_eq(m->completion_tokens, h->n_ids);
-    buf_text(&h->text, m->text);
-    moesaic__v1__generate_response__free_unpacked(m, NULL);
-}
-
-static struct heard hear(struct rpc_client *c) {
-    struct heard h = {0};
-    struct buf message;
-    buf_init(&message, 0);
-    buf_init(&h.text, 0);
-    while (rpc_client_read(c, &message))
-        hear_message(&h, &message);
-    buf_add(&h.text, "", 1);
-    buf_finish(&message);
-    h.code = rpc_client_status(c, h.status, sizeof h.status);
-    rpc_client_close(c);
-    return h;
-}
-
-static void expect(struct rpc_client *c, int code, const char *text) {
-    struct heard h = hear(c);
-    ck_assert_msg(h.code == code, "status %d %s", h.code, h.status);
-    ck_assert_msg(strstr(h.status, text) != NULL, "%s", h.status);
-    buf_finish(&h.text);
-}
-
-static void expect_whole(struct house *h, struct rpc_client *c) {
-    struct heard heard = hear(c);
+static void expect_whole(struct rpc_house *h, struct rpc_client *c) {
+    struct rpc_heard heard;
+    rpc_house_hear(&heard, c);
     ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
-    ck_assert_str_eq(heard.text.data, SCRIPT);
-    ck_assert_uint_eq(heard.n_ids, h->toy.answer.n + 1); // the stop id, too
-    ck_assert_uint_eq(heard.n_finishes, 1);
-    buf_finish(&heard.text);
+    ck_assert_str_eq(heard.choices[0].text.data, SCRIPT);
+    ck_assert_uint_eq(heard.choices[0].n_ids, h->toy.answer.n + 1); // the stop id, too
+    ck_assert_uint_eq(heard.choices[0].n_finishes, 1);
+    rpc_heard_finish(&heard);
 }
 
 // --- streams
 
 START_TEST(a_call_streams_its_answer_and_ends_well) {
-    struct house h;
+    struct rpc_house h;
     house_start(&h, (struct toy_script){0}, wide);
     expect_whole(&h, ask(&h, false));
-    house_stop(&h);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(an_engine_that_breaks_ends_the_call_with_its_status) {
-    struct house h;
+    struct rpc_house h;
     house_start(&h, (struct toy_script){.fail_after = 3}, wide);
-    struct heard heard = hear(ask(&h, false));
-    ck_assert_int_eq(heard.code, GRPC_STATUS_UNAVAILABLE);
+    struct rpc_heard heard;
+    rpc_house_hear(&heard, ask(&h, false));
+    ck_assert_int_eq(heard.code, GRPC_STATUS_ABORTED); // it had begun
     ck_assert_str_eq(heard.status, "worker 1 was lost");
     // gRPC's client drops what it has not yet read when an error arrives.
-    ck_assert_uint_le(heard.n_ids, 3);
-    ck_assert_uint_eq(heard.n_finishes, 0);
-    buf_finish(&heard.text);
-    house_stop(&h);
+    ck_assert_uint_le(heard.choices[0].n_ids, 3);
+    ck_assert_uint_eq(heard.choices[0].n_finishes, 0);
+    rpc_heard_finish(&heard);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(errors_before_the_first_token_are_statuses) {
-    struct house h;
+    struct rpc_house h;
     house_start(&h, (struct toy_script){.submit_error = ERR_REQ_QUEUE_FULL}, wide);
-    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many requests");
-    house_stop(&h);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many requests");
+    rpc_house_stop(&h);
     house_start(&h, (struct toy_script){.not_ready = true}, wide);
-    expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
-    house_stop(&h);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
+    rpc_house_stop(&h);
     house_start(&h, (struct toy_script){0}, wide);
     h.toy.serving->draining = true;
-    expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
-    house_stop(&h);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
+    rpc_house_stop(&h);
 }
 END_TEST
 
 // --- slow readers
 
 // The longest token, many times.
-static struct toy_script long_script(struct house *h, uint32_t *ids, uint32_t n_ids) {
+static struct toy_script long_script(struct rpc_house *h, uint32_t *ids, uint32_t n_ids) {
     struct err_text e;
     size_t longest = 0;
     uint32_t id = 0;
@@ -183,7 +105,7 @@ static struct toy_script long_script(struct house *h, uint32_t *ids, uint32_t n_
 
 START_TEST(a_client_that_never_reads_is_cut_and_its_request_aborted) {
     static uint32_t ids[80000];
-    struct house h;
+    struct rpc_house h;
     char text[ERR_TEXT_MAX];
     struct toy_script script = long_script(&h, ids, 80000);
     house_start(&h, script, wide);
@@ -200,32 +122,33 @@ START_TEST(a_client_that_never_reads_is_cut_and_its_request_aborted) {
     ck_assert_msg(strstr(text, "too slowly") != NULL, "%s", text);
     buf_finish(&message);
     rpc_client_close(c);
-    house_stop(&h);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(a_late_reader_gets_everything_in_few_messages) {
     static uint32_t ids[8000];
-    struct house h;
+    struct rpc_house h;
     struct toy_script script = long_script(&h, ids, 8000);
     house_start(&h, script, wide);
     struct rpc_client *c = ask(&h, true);
     ck_assert(toy_engine_await(h.toy.toy, 1));
     ck_assert(toy_engine_await(h.toy.toy, 0)); // all was said, and nothing read
-    struct heard heard = hear(c);
+    struct rpc_heard heard;
+    rpc_house_hear(&heard, c);
     ck_assert_msg(heard.code == GRPC_STATUS_OK, "status %d %s", heard.code, heard.status);
-    ck_assert_uint_eq(heard.n_ids, 8001);
+    ck_assert_uint_eq(heard.choices[0].n_ids, 8001);
     ck_assert_uint_lt(heard.n_messages, 4000);
-    ck_assert_uint_eq(heard.n_finishes, 1);
-    buf_finish(&heard.text);
-    house_stop(&h);
+    ck_assert_uint_eq(heard.choices[0].n_finishes, 1);
+    rpc_heard_finish(&heard);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 // --- clients that leave, limits, the end
 
 START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
-    struct house h;
+    struct rpc_house h;
     struct buf message;
     buf_init(&message, 0);
     house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 200 * NS_PER_MS}, wide);
@@ -240,38 +163,38 @@ START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
     ck_assert(toy_engine_await(h.toy.toy, 0));
     ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 2);
     buf_finish(&message);
-    house_stop(&h);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(calls_above_the_limits_are_refused) {
-    struct house h;
+    struct rpc_house h;
     house_start(&h, (struct toy_script){0}, (struct limits){64, 2, 1u << 20});
-    struct rpc_client *first = rpc_client_open(h.port, PATH, false);
-    struct rpc_client *second = rpc_client_open(h.port, PATH, false);
-    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls");
+    struct rpc_client *first = rpc_client_open(h.port, RPC_HOUSE_GENERATE, false);
+    struct rpc_client *second = rpc_client_open(h.port, RPC_HOUSE_GENERATE, false);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls");
     rpc_client_close(first);
     rpc_client_close(second);
-    house_stop(&h);
+    rpc_house_stop(&h);
     house_start(&h, (struct toy_script){0}, (struct limits){64, 64, 4});
-    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many bytes");
-    house_stop(&h);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many bytes");
+    rpc_house_stop(&h);
     house_start(&h, (struct toy_script){0}, (struct limits){0, 64, 1u << 20});
-    expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "0 waiting and running");
-    house_stop(&h);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "0 waiting and running");
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
     enum { N = 12 };
     struct rpc_client *clients[N];
-    struct house h;
+    struct rpc_house h;
     struct buf message;
     char text[ERR_TEXT_MAX];
     buf_init(&message, 0);
     house_start(&h, (struct toy_script){.slots = 4, .tick_ns = 400 * NS_PER_MS}, wide);
     for (int i = 0; i < N; i++)
-        clients[i] = i < 3 ? rpc_client_open(h.port, PATH, false) : ask(&h, false);
+        clients[i] = i < 3 ? rpc_client_open(h.port, RPC_HOUSE_GENERATE, false) : ask(&h, false);
     ck_assert(rpc_client_read(clients[3], &message));
     ck_assert(toy_engine_await(h.toy.toy, N - 3));
     ck_assert_uint_eq(rpc_n_calls(h.rpc), N - 3);
@@ -285,26 +208,26 @@ START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
         rpc_client_close(clients[i]);
     }
     buf_finish(&message);
-    house_stop(&h);
+    rpc_house_stop(&h);
 }
 END_TEST
 
 START_TEST(metrics_count_calls_by_their_status) {
-    struct house h;
+    struct rpc_house h;
     struct buf page;
     buf_init(&page, 0);
     house_start(&h, (struct toy_script){0}, wide);
     expect_whole(&h, ask(&h, false));
-    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    struct rpc_client *c = rpc_client_open(h.port, RPC_HOUSE_GENERATE, false);
     rpc_client_half_close(c);
-    expect(c, GRPC_STATUS_INVALID_ARGUMENT, "without a request");
+    rpc_house_expect(c, GRPC_STATUS_INVALID_ARGUMENT, "without a request");
     rpc_metrics(h.rpc, &page);
     buf_add(&page, "", 1);
     ck_assert(strstr(page.data, "moesaic_grpc_calls_total{code=\"0\"} 1") != NULL);
     ck_assert(strstr(page.data, "moesaic_grpc_calls_total{code=\"3\"} 1") != NULL);
     ck_assert(strstr(page.data, "moesaic_grpc_disconnects_total 0") != NULL);
     buf_finish(&page);
-    house_stop(&h);
+    rpc_house_stop(&h);
 }
 END_TEST
 
@@ -330,6 +253,10 @@ static size_t pack_everything(uint8_t *out, size_t bytes_max) {
     m.n_stop_token_ids = 2;
     m.stop_token_ids = stop_ids;
     m.ignore_eos = true;
+    m.model = (char *)"seedling";
+    m.n = 5;
+    m.optional_logprobs_case = MOESAIC__V1__GENERATE_REQUEST__OPTIONAL_LOGPROBS_LOGPROBS;
+    m.logprobs = 20;
     check(moesaic__v1__generate_request__get_packed_size(&m) <= bytes_max);
     return moesaic__v1__generate_request__pack(&m, out);
 }
@@ -351,6 +278,9 @@ START_TEST(every_field_arrives) {
     ck_assert_str_eq(r.stop.text[1], "stop");
     ck_assert_uint_eq(r.n_stop_ids, 2);
     ck_assert_uint_eq(r.stop_ids[1], 2);
+    ck_assert_str_eq(r.model, "seedling");
+    ck_assert_uint_eq(r.n, 5);
+    ck_assert(r.sampling.want_logprob && r.sampling.n_logprobs == 20);
     ck_assert_str_eq(id, "");
     openai_request_finish(&r);
 }

@@ -37,7 +37,7 @@ static void emit(const struct token_event *ev) {
     if (ev->finish == FINISH_NONE) return;
     k->n_finishes++;
     k->finish = ev->finish;
-    k->stop_id = ev->stop_id;
+    k->stop_id = ev->has_token ? 0 : ev->token;
     k->error = ev->error;
     snprintf(k->message, sizeof k->message, "%s", ev->message);
 }

@@ -1,0 +1,58 @@
+// rpc_pack.c: see rpc_pack.h.
+#include "leader/rpc_pack.h"
+
+#include "common/base/limits.h"
+
+// What an unpacked message may take beyond its own bytes: ids grow from one byte to four, messages
+// and strings have headers. More than a lawful request needs, less than a hostile one asks for.
+#define UNPACKED_BYTES_MORE (POSITIONS_MAX * sizeof(uint32_t) + (8u << 20))
+
+// Unpacks into an arena that knows why it failed: the message's fault or the machine's.
+struct unpacker {
+    struct arena *arena;
+    bool too_much, no_memory;
+};
+
+static void *unpacker_alloc(void *context, size_t bytes) {
+    struct unpacker *u = context;
+    void *p = arena_alloc(u->arena, bytes);
+    bool fits = bytes <= u->arena->bytes_max - u->arena->total_bytes;
+    u->too_much |= p == NULL && !fits;
+    u->no_memory |= p == NULL && fits;
+    return p;
+}
+
+static void unpacker_free(void *context, void *p) {
+    (void)context;
+    (void)p;
+}
+
+int rpc_unpack(struct rpc_unpacked *out, const ProtobufCMessageDescriptor *kind,
+               const struct rpc_message *message, struct api_error *e) {
+    struct unpacker u = {.arena = &out->arena};
+    ProtobufCAllocator allocator = {unpacker_alloc, unpacker_free, &u};
+    arena_init(&out->arena, message->bytes + UNPACKED_BYTES_MORE);
+    out->message = protobuf_c_message_unpack(kind, &allocator, message->bytes, message->data);
+    if (out->message == NULL && u.no_memory) return api_error_set(e, 500, NULL, "memory is out.");
+    if (out->message == NULL && u.too_much)
+        return api_error_set(e, 400, NULL, "the message has too many parts.");
+    if (out->message == NULL)
+        return api_error_set(e, 400, NULL, "the message is no %s.", kind->short_name);
+    if (out->message->n_unknown_fields == 0) return 0;
+    return api_error_set(e, 400, NULL, "field %u is not supported.",
+                         out->message->unknown_fields[0].tag);
+}
+
+void rpc_unpacked_finish(struct rpc_unpacked *u) {
+    arena_finish(&u->arena);
+}
+
+void rpc_pack(struct buf *out, const ProtobufCMessage *message) {
+    size_t bytes = protobuf_c_message_get_packed_size(message);
+    uint8_t *packed = mem_alloc(bytes);
+    out->failed |= packed == NULL;
+    if (packed == NULL) return;
+    protobuf_c_message_pack(message, packed);
+    buf_add(out, packed, bytes);
+    mem_free(packed);
+}

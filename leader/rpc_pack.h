@@ -1,0 +1,30 @@
+// rpc_pack.h: bytes to protobuf messages and back, bounded in memory. Used by every message of
+// proto/generate.proto.
+#ifndef MOESAIC_LEADER_RPC_PACK_H
+#define MOESAIC_LEADER_RPC_PACK_H
+
+#include <protobuf-c/protobuf-c.h>
+
+#include "common/base/buf.h"
+#include "common/base/mem.h"
+#include "leader/answer.h"
+
+struct rpc_message {
+    const uint8_t *data;
+    size_t bytes;
+};
+
+struct rpc_unpacked {
+    struct arena arena;
+    ProtobufCMessage *message; // in the arena
+};
+// 0 or an error with e filled. A field that the message does not have is one. Finish it in any
+// case.
+int rpc_unpack(struct rpc_unpacked *out, const ProtobufCMessageDescriptor *kind,
+               const struct rpc_message *message, struct api_error *e);
+void rpc_unpacked_finish(struct rpc_unpacked *u);
+
+// Adds the packed message to out; it is failed when memory is out.
+void rpc_pack(struct buf *out, const ProtobufCMessage *message);
+
+#endif
