@@ -191,6 +191,7 @@ static bool submit(struct cluster *c, uint32_t index) {
     r->id = index + 1;
     memcpy(r->prompt, job->prompt, job->n_prompt * sizeof *r->prompt);
     r->sampling = job->sampling;
+    if (!steering_is_idle(&job->steering)) r->steering = steering_copy(&job->steering);
     r->max_tokens = job->max_tokens;
     r->n_stop_ids = job->n_stop_ids;
     memcpy(r->stop_ids, job->stop_ids, sizeof r->stop_ids);

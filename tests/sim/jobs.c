@@ -36,6 +36,24 @@ static struct sampling make_sampling(uint32_t i, uint64_t *random) {
     return s;
 }
 
+// Penalties read the tokens so far from the pages, so they see wherever a page is wrong.
+static struct steering make_steering(uint32_t i) {
+    static const uint32_t ids[] = {3, 40, 7, 11}, lengths[] = {1, 2};
+    static const float bias[] = {2.5f, -3.0f};
+    if (i % 5 != 2) return (struct steering){0};
+    return (struct steering){.presence_penalty = 0.25f,
+                             .frequency_penalty = 0.5f,
+                             .repetition_penalty = 1.25f,
+                             .min_tokens = 4,
+                             .n_bias = 2,
+                             .bias_ids = ids,
+                             .bias = bias,
+                             .n_words = 2,
+                             .n_word_ids = 3,
+                             .word_ids = ids + 1,
+                             .word_lengths = lengths};
+}
+
 void job_pool_make(struct job_pool *pool, const struct model_spec *spec,
                    const struct job_mix *mix) {
     uint64_t random = mix->seed;
@@ -52,6 +70,7 @@ void job_pool_make(struct job_pool *pool, const struct model_spec *spec,
             job->prompt[t] = (uint32_t)(next_random(&random) % spec->vocab);
         job->max_tokens = 1 + (uint32_t)(next_random(&random) % mix->tokens_max);
         job->sampling = make_sampling(i, &random);
+        job->steering = make_steering(i);
         job->n_stop_ids = spec->n_stop_ids;
         memcpy(job->stop_ids, spec->stop_ids, sizeof job->stop_ids);
     }

@@ -16,6 +16,7 @@ struct job {
     uint32_t *prompt; // owned by the pool
     uint32_t n_prompt, max_tokens;
     struct sampling sampling;
+    struct steering steering; // lists are static; idle for most
     uint32_t n_stop_ids, stop_ids[STOP_IDS_MAX];
 };
 
@@ -42,7 +43,7 @@ struct job_mix {
 };
 
 // Prompts with lengths spread evenly over the logarithm, shortest and longest included; half are
-// sampled at temperature 1, with filters on some, the rest is greedy.
+// sampled at temperature 1, with filters on some, the rest is greedy. Every fifth is steered.
 void job_pool_make(struct job_pool *pool, const struct model_spec *spec, const struct job_mix *mix);
 void job_pool_finish(struct job_pool *pool);
 
