@@ -222,13 +222,11 @@ uint16_t api_grpc_port(const struct api *a) {
 
 void api_drain(struct api *a) {
     atomic_store(&a->serving->draining, true);
-    http_quiesce(a->http);
+    http_drain(a->http);
 }
 
 bool api_idle(struct api *a) {
-    struct http_counters c;
-    http_count(a->http, &c);
-    return c.n_calls == 0 && (a->rpc == NULL || rpc_n_calls(a->rpc) == 0) &&
+    return http_drained(a->http) && (a->rpc == NULL || rpc_n_calls(a->rpc) == 0) &&
            a->serving->admit.in_flight == 0;
 }
 

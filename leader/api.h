@@ -23,11 +23,13 @@ int api_start(struct api **out, const struct api_config *config, uint16_t *port,
               struct err_text *e);
 // The bound one; 0 without gRPC.
 uint16_t api_grpc_port(const struct api *a);
-// No new connections and no new requests; what runs goes on.
+// What was taken goes on; from now on requests get 503 and /ready says no, on ports that stay open
+// until api_stop, so that whoever still asks hears it.
 void api_drain(struct api *a);
-// True when no call is in flight.
+// True when nothing that came before api_drain is in flight.
 bool api_idle(struct api *a);
-// Ends every call; their requests are aborted. The scheduler must still run.
+// Closes the ports and ends every call; their requests are aborted, or had their last event when
+// the scheduler ended.
 void api_stop(struct api *a);
 // After the scheduler ended: waits for the last events and frees everything. The engine's functions
 // are still called until then. NULL is fine.

@@ -175,6 +175,8 @@ static struct http_call *enter(struct http *h, struct MHD_Connection *connection
     atomic_fetch_add(&h->requests, 1);
     pthread_mutex_lock(&h->lock);
     c->gone = h->stopping;
+    c->late = h->draining;
+    h->n_late += c->late;
     c->next = h->calls;
     c->at = &h->calls;
     if (c->next != NULL) c->next->at = &c->next;
@@ -190,6 +192,7 @@ static void leave(struct http *h, struct http_call *c) {
     *c->at = c->next;
     if (c->next != NULL) c->next->at = c->at;
     h->n_calls--;
+    h->n_late -= c->late;
     if (c->dispatched) h->n_dispatched--;
     pthread_cond_broadcast(&h->changed);
     pthread_mutex_unlock(&h->lock);
@@ -386,7 +389,21 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
     return 0;
 }
 
-void http_quiesce(struct http *h) {
+void http_drain(struct http *h) {
+    pthread_mutex_lock(&h->lock);
+    h->draining = true;
+    pthread_mutex_unlock(&h->lock);
+}
+
+bool http_drained(struct http *h) {
+    pthread_mutex_lock(&h->lock);
+    bool drained = h->n_calls == h->n_late;
+    pthread_mutex_unlock(&h->lock);
+    return drained;
+}
+
+// Accepts no more connections.
+static void quiesce(struct http *h) {
     if (atomic_exchange(&h->quiesced, true)) return;
     // MHD's thread may be about to take the socket out of its epoll set: it is closed only after
     // that thread ended, lest the number means another file by then. Until then it refuses.
@@ -417,7 +434,8 @@ static bool all_left(struct http *h) {
 // MHD aborts the process when it is stopped with a suspended connection, so every call is ended
 // first.
 void http_stop(struct http *h) {
-    http_quiesce(h);
+    http_drain(h);
+    quiesce(h);
     if (!all_left(h)) log_warn("http", "calls in flight did not end; stopping anyway");
     MHD_stop_daemon(h->daemon);
     h->daemon = NULL;

@@ -56,8 +56,11 @@ bool http_host_is_loopback(const char *host);
 
 int http_start(struct http **out, const struct http_config *config, uint16_t *port,
                struct err_text *e);
-// Accepts no more connections; what is in flight goes on, each connection closes after its answer.
-void http_quiesce(struct http *h);
+// The last calls: what comes from now on is still answered (by routes that refuse), and each
+// connection closes after its answer.
+void http_drain(struct http *h);
+// True when every call that came before http_drain is over.
+bool http_drained(struct http *h);
 // Ends every call (their on_gone run) and waits for them; afterwards no handler runs and calls are
 // only shells.
 void http_stop(struct http *h);

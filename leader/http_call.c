@@ -211,7 +211,7 @@ static void add_headers(struct http_call *c, struct MHD_Response *response,
         MHD_add_response_header(response, "Retry-After", seconds);
     }
     if (reply->allow != NULL) MHD_add_response_header(response, "Allow", reply->allow);
-    if (reply->close || c->http->quiesced) MHD_add_response_header(response, "Connection", "close");
+    if (reply->close || c->http->draining) MHD_add_response_header(response, "Connection", "close");
 }
 
 static enum MHD_Result queue(struct http_call *c, int status, struct MHD_Response *response) {

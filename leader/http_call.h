@@ -28,6 +28,7 @@ struct http_call {
     uint64_t body_seen; // uploaded bytes, also those not kept
     int body_error;     // status to answer when the upload ends, 0 = fine
     bool dispatched;
+    bool late; // came after http_drain
 
     pthread_mutex_t lock;
     enum call_state state;
@@ -48,7 +49,7 @@ struct http {
     struct MHD_Daemon *daemon;
     struct http_watch *watch;
     int listen_fd; // -1 once MHD owns it
-    _Atomic bool quiesced;
+    _Atomic bool draining, quiesced;
     _Atomic uint64_t body_bytes; // held now
     _Atomic uint64_t requests, disconnects;
     _Atomic uint64_t by_status[6];
@@ -56,7 +57,7 @@ struct http {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct http_call *calls;
-    uint32_t n_calls, n_dispatched;
+    uint32_t n_calls, n_dispatched, n_late;
     bool stopping;
 };
 

@@ -41,7 +41,8 @@ struct mail {
 struct leader {
     struct leader_config config;
     struct ring *mail;
-    _Atomic bool stop, ready;
+    _Atomic bool stop, draining, ready;
+    _Atomic bool leaving;                   // a worker of the ready group asked to leave
     _Atomic uint32_t n_in_mail, n_in_sched; // requests, for the limit
     _Atomic uint32_t kv_blocks_largest;     // of the ranks of the last group
     _Atomic int64_t round_due_ns;           // when the loop must have come round
@@ -234,7 +235,7 @@ void leader_on_step(struct leader *l, void (*report)(void *context, const struct
 int leader_submit(struct leader *l, struct request *r) {
     int err = 0;
     uint64_t n_tokens = (uint64_t)r->n_prompt + r->max_tokens;
-    if (!atomic_load(&l->ready))
+    if (!leader_ready(l))
         err = ERR_REQ_UNAVAILABLE;
     else if (n_tokens > l->config.max_model_len ||
              pages_needed(n_tokens - 1) > atomic_load(&l->kv_blocks_largest))
@@ -270,8 +271,13 @@ void leader_stop(struct leader *l) {
     waker_wake(l->config.waker);
 }
 
+void leader_drain(struct leader *l) {
+    atomic_store(&l->draining, true);
+    waker_wake(l->config.waker);
+}
+
 bool leader_ready(const struct leader *l) {
-    return atomic_load(&l->ready);
+    return atomic_load(&l->ready) && !atomic_load(&l->leaving);
 }
 
 bool leader_alive(const struct leader *l, int64_t patience_ns) {
@@ -387,6 +393,18 @@ static void drain_results(struct leader *l) {
         continue;
 }
 
+static void let_leave(struct leader *l) {
+    bool leaving = members_leaving(l->members), last = atomic_load(&l->draining);
+    struct sched_counts counts;
+    sched_hold(l->sched, leaving && !last);
+    atomic_store(&l->leaving, leaving);
+    if (!leaving || drive_in_flight(l->drive)) return;
+    sched_count(l->sched, &counts);
+    if (counts.n_running > 0 || (last && counts.n_waiting > 0)) return;
+    members_let_go(l->members);
+    atomic_store(&l->leaving, false); // nor is it ready now
+}
+
 static void pump(struct leader *l) {
     struct err_text e;
     int err = drive_pump(l->drive, &e);
@@ -418,6 +436,7 @@ static void turn(struct leader *l) {
     drain_mail(l);
     drain_channel(l);
     drain_results(l);
+    let_leave(l);
     members_tick(l->members, drive_in_flight(l->drive));
     sched_expire(l->sched, env_now_ns(l->config.env));
     pump(l);

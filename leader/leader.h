@@ -45,6 +45,10 @@ void leader_destroy(struct leader *l); // after leader_run returned
 // ERR_REQ_UNAVAILABLE.
 int leader_run(struct leader *l);
 void leader_stop(struct leader *l); // any thread
+// Any thread. No more requests will come: a worker that asks to leave is kept until all have ended,
+// also those that wait. Otherwise it goes when those that run have, and the others wait for the
+// group to form again.
+void leader_drain(struct leader *l);
 
 // Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE
 // while no group is ready, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has, or
@@ -55,7 +59,7 @@ int leader_submit(struct leader *l, struct request *r);
 void leader_abort(struct leader *l, uint64_t request_id);
 
 bool leader_ready(
-    const struct leader *l); // any thread: a group is formed and its last step was in time
+    const struct leader *l); // any thread: a group is formed, and no worker of it asked to leave
 // Any thread: false when the scheduler's loop is more than patience_ns late with its next turn. A
 // loop that waits for work is alive.
 bool leader_alive(const struct leader *l, int64_t patience_ns);

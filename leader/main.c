@@ -26,6 +26,7 @@
 #define SECRET_BYTES_MAX 4096
 #define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
 #define POLL_NS (50 * NS_PER_MS)
+#define FLUSH_NS (2 * NS_PER_S) // for the last errors on their way to clients
 
 extern char **environ;
 
@@ -389,22 +390,37 @@ static void serve(struct process *p, const sigset_t *set) {
     }
 }
 
-// Lets running requests end. A second signal, or the time, cuts it short.
-static void drain(struct process *p, const sigset_t *set) {
+// Every request that is still there ends, with an error that names this.
+static void stop_scheduler(struct process *p) {
+    if (!p->scheduling) return;
+    leader_stop(p->leader);
+    pthread_join(p->scheduler, NULL);
+    p->scheduling = false;
+}
+
+// A signal of the set that asks to end cuts the wait short.
+static void wait_until_idle(struct process *p, const sigset_t *set, int64_t wait_ns) {
     const struct timespec poll = {.tv_nsec = POLL_NS};
-    int64_t until = env_now_ns(p->env) + p->options.shutdown_timeout;
-    api_drain(p->api);
-    while (p->alive && !api_idle(p->api) && env_now_ns(p->env) < until) {
+    int64_t until = env_now_ns(p->env) + wait_ns;
+    while (!api_idle(p->api) && env_now_ns(p->env) < until) {
         int number = sigtimedwait(set, NULL, &poll);
         if (number == SIGTERM || number == SIGINT) break;
+        if (number == SIGUSR1) check_accounts(p);
     }
 }
 
-static int stop_scheduler(struct process *p) {
-    if (!p->scheduling) return 0;
-    leader_stop(p->leader);
-    pthread_join(p->scheduler, NULL);
-    return p->scheduler_result;
+// Lets requests end, within a time; those that have not are told so.
+static int drain(struct process *p, const sigset_t *set) {
+    sigset_t none;
+    leader_drain(p->leader);
+    api_drain(p->api);
+    wait_until_idle(p, set, p->alive ? p->options.shutdown_timeout : FLUSH_NS);
+    int accounts = p->alive ? check_accounts(p) : 0;
+    stop_scheduler(p);
+    sigemptyset(&none); // the scheduler's end has sent one
+    wait_until_idle(p, &none, FLUSH_NS);
+    api_stop(p->api);
+    return accounts;
 }
 
 static void destroy(struct process *p) {
@@ -430,11 +446,10 @@ static int run(struct process *p, const sigset_t *set) {
         log_error("main", "%s", e.text);
     } else {
         serve(p, set);
-        drain(p, set);
-        api_stop(p->api);
-        if (p->alive) accounts = check_accounts(p);
+        accounts = drain(p, set);
     }
-    int ended = stop_scheduler(p);
+    stop_scheduler(p);
+    int ended = p->scheduler_result;
     if (ended != 0 && ended != ERR_FATAL_STOPPED)
         log_error("main", "the scheduler ended: %s", err_name(ended));
     bool broke = rc != 0 || (ended != 0 && ended != ERR_FATAL_STOPPED);

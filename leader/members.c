@@ -101,6 +101,7 @@ void member_lose(struct members *m, struct member *k, const char *reason) {
               member_rank(m, k), k->name, reason);
     ++*(m->leaving ? &m->counts.left : &m->counts.lost);
     member_move(m, k, MEMBER_LOST);
+    k->leaving = false;
     form_close(m, k, text);
 }
 
@@ -211,6 +212,19 @@ static int take_epoch_closed(struct members *m, const struct member *k,
     return 0;
 }
 
+// A wish to leave is heard while requests may run. Otherwise, and without one, it goes at once.
+static int take_leaving(struct members *m, struct member *k, const Moesaic__Control__V1__Leaving *l,
+                        struct err_text *e) {
+    if (!l->when_idle || m->stage != STAGE_READY)
+        return err_set(e, ERR_PEER_LOST, "the worker leaves: %.400s", l->reason);
+    if (k->leaving) return 0;
+    k->leaving = true;
+    m->version++;
+    log_info("members", "worker drains rank %u name %s reason %.200s", member_rank(m, k), k->name,
+             l->reason);
+    return 0;
+}
+
 #define UP(kind) MOESAIC__CONTROL__V1__JOIN_UP__KIND_##kind
 
 // 0, or why this worker must go. ERR_PEER_LOST: it goes by itself.
@@ -225,8 +239,7 @@ static int take_message(struct members *m, struct member *k, const join_up *up,
     case UP(EPOCH_CLOSED): return take_epoch_closed(m, k, up->epoch_closed, e);
     case UP(FAILED):
         return err_set(e, ERR_PEER_REFUSED, "the worker failed: %.400s", up->failed->reason);
-    case UP(LEAVING):
-        return err_set(e, ERR_PEER_LOST, "the worker leaves: %.400s", up->leaving->reason);
+    case UP(LEAVING): return take_leaving(m, k, up->leaving, e);
     case UP(HELLO): return err_set(e, ERR_PEER_PROTOCOL, "Hello twice");
     default: return err_set(e, ERR_PEER_PROTOCOL, "a message of no known kind");
     }
@@ -381,6 +394,23 @@ static void forgive_own_pause(struct members *m, int64_t now_ns) {
     }
 }
 
+// Who asked to leave is told to.
+static void release_leaving(struct members *m) {
+    Moesaic__Control__V1__Leave leave = MOESAIC__CONTROL__V1__LEAVE__INIT;
+    join_down down = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
+    leave.reason = (char *)"no request needs it any more";
+    down.kind_case = MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_LEAVE;
+    down.leave = &leave;
+    m->leaving = true;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        struct member *k = &m->ranks[i];
+        if (!member_present(k) || !k->leaving) continue;
+        members_send(m, k->peer, &down);
+        member_drop(m, k, false, "it asked to leave");
+    }
+    m->leaving = false;
+}
+
 void members_tick(struct members *m, bool step_in_flight) {
     int64_t now_ns = env_now_ns(m->config.env);
     forgive_own_pause(m, now_ns);
@@ -395,6 +425,7 @@ void members_tick(struct members *m, bool step_in_flight) {
         if (member_present(&m->ranks[i])) check_member(m, &m->ranks[i], now_ns, step_in_flight);
     }
     form_timeout(m, now_ns);
+    if (m->stage != STAGE_READY) release_leaving(m);
     form_begin_if_possible(m, now_ns);
     m->tick_ns = now_ns;
     m->deadline_ns = NO_DEADLINE;
@@ -424,6 +455,19 @@ void members_blame(struct members *m, uint32_t rank, const char *reason) {
     if (member_present(&m->ranks[rank])) member_drop(m, &m->ranks[rank], true, reason);
 }
 
+bool members_leaving(const struct members *m) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (m->ranks[i].leaving) return true;
+    }
+    return false;
+}
+
+void members_let_go(struct members *m) {
+    m->leaving = true;
+    form_close(m, NULL, "a worker leaves");
+    release_leaving(m);
+}
+
 void members_leave(struct members *m, const char *reason) {
     m->leaving = true;
     form_close(m, NULL, reason);
@@ -435,7 +479,7 @@ void members_leave(struct members *m, const char *reason) {
 // --- to look at
 
 bool members_ready(const struct members *m) {
-    return m->stage == STAGE_READY;
+    return m->stage == STAGE_READY && !members_leaving(m);
 }
 
 uint64_t members_epoch(const struct members *m) {
@@ -488,16 +532,20 @@ uint64_t members_beats(const struct members *m) {
 }
 
 void members_sentence(const struct members *m, char *buf, size_t cap) {
-    uint32_t n_missing = 0, n_loading = 0;
+    uint32_t n_missing = 0, n_loading = 0, n_leaving = 0;
     uint64_t done = 0, total = 0;
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct member *k = &m->ranks[i];
+        n_leaving += k->leaving ? 1 : 0;
         n_missing += member_present(k) ? 0 : 1;
         n_loading += k->state == MEMBER_JOINED || k->state == MEMBER_LOADING ? 1 : 0;
         done += k->bytes_done >> 10;
         total += k->bytes_total >> 10;
     }
-    if (m->stage == STAGE_READY)
+    if (m->stage == STAGE_READY && n_leaving > 0)
+        snprintf(buf, cap, "%u of %u workers leave when the running requests have ended", n_leaving,
+                 m->n_ranks);
+    else if (m->stage == STAGE_READY)
         snprintf(buf, cap, "ready");
     else if (n_missing > 0)
         snprintf(buf, cap, "waiting for %u of %u workers", n_missing, m->n_ranks);

@@ -67,10 +67,14 @@ int64_t members_deadline(struct members *m);
 void members_break(struct members *m, const char *reason);
 // What rank sent was wrong: it goes, and the group with it.
 void members_blame(struct members *m, uint32_t rank, const char *reason);
+// A worker of the ready group asked to leave as soon as no request needs it; members_let_go says
+// that none does: the epoch ends and whoever asked goes.
+bool members_leaving(const struct members *m);
+void members_let_go(struct members *m);
 // Ends every stream. The workers keep their weights and try to join again.
 void members_leave(struct members *m, const char *reason);
 
-bool members_ready(const struct members *m);
+bool members_ready(const struct members *m);     // and no worker asked to leave
 uint64_t members_epoch(const struct members *m); // of the group, or of the last one
 
 // For leader_view: state, name and numbers of one rank, without those that the scheduler knows.

@@ -20,6 +20,7 @@ struct member {
     uint64_t peer; // its stream, while it has one (any state but FREE and LOST)
     uint64_t instance;
     int64_t heard_ns, moved_ns; // its last word; the last that it loaded something
+    bool leaving;               // asked to leave once no request needs it
     char name[128], kernels[16], host[HOST_TEXT_MAX];
     uint32_t n_cores;
     uint64_t bytes_done, bytes_total, steps;

@@ -142,7 +142,7 @@ static void admit(struct sched *s, struct seq *q, uint32_t rank) {
 // is never passed for ever.
 static void plan_queue(struct sched *s, struct step_plan *step) {
     struct list_node *node;
-    while ((node = list_first(&s->queue)) != NULL) {
+    while (!s->held && (node = list_first(&s->queue)) != NULL) {
         struct seq *q = seq_of(node);
         bool ever;
         uint32_t rank = choose_rank(s, q, &ever);

@@ -252,11 +252,13 @@ static void lose_all(struct sched *s, struct list *list, const char *message) {
 void sched_lose(struct sched *s, int64_t now_ns) {
     static const char message[] = "the worker group was lost while the request ran; try it again";
     if (!s->formed) return;
+    uint32_t n_running = s->n_live - s->queue.count;
     s->formed = false;
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         lose_all(s, &s->ranks[i].decodes, message);
         lose_all(s, &s->ranks[i].prompts, message);
     }
+    if (n_running > 0) log_error("sched", "requests %u lost with the worker group", n_running);
     s->completed = s->n_steps; // what was in flight never returns
     sched_retire(s);
     s->queue_deadline_ns = s->queue.count > 0 ? now_ns + s->config.queue_wait_ns : NO_DEADLINE;
@@ -277,6 +279,10 @@ void sched_expire(struct sched *s, int64_t now_ns) {
     if (now_ns < s->queue_deadline_ns) return;
     log_error("sched", "requests %u waited too long for the worker group", s->queue.count);
     end_queue(s, "no worker group was formed in time");
+}
+
+void sched_hold(struct sched *s, bool held) {
+    s->held = held;
 }
 
 void sched_close(struct sched *s, const char *reason) {

@@ -80,6 +80,8 @@ void sched_lose(struct sched *s, int64_t now_ns);
 // for never.
 void sched_expire(struct sched *s, int64_t now_ns);
 int64_t sched_deadline(const struct sched *s);
+// Held: nothing leaves the queue, what runs goes on.
+void sched_hold(struct sched *s, bool held);
 void sched_close(struct sched *s, const char *reason); // ends everything with ERR_REQ_UNAVAILABLE
 
 // Fills the plan of the next step for every rank. False when no rank has work: then there is no

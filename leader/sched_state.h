@@ -47,7 +47,7 @@ struct sched {
     struct sched_rank *ranks;
     struct seq **buckets; // [ID_BUCKETS]
     uint32_t n_live;      // sequences on queue, prompts and decodes
-    bool formed;
+    bool formed, held;
     int64_t queue_deadline_ns; // while not formed
     uint64_t n_steps;          // planned
     uint64_t completed;        // the newest step that returned from all ranks

@@ -103,10 +103,11 @@ void link_send_failed(struct channel *c, const char *reason) {
     send_up(c, &up);
 }
 
-void link_send_leaving(struct channel *c, const char *reason) {
+void link_send_leaving(struct channel *c, const char *reason, bool when_idle) {
     Moesaic__Control__V1__JoinUp up = MOESAIC__CONTROL__V1__JOIN_UP__INIT;
     Moesaic__Control__V1__Leaving leaving = MOESAIC__CONTROL__V1__LEAVING__INIT;
     leaving.reason = (char *)reason;
+    leaving.when_idle = when_idle;
     up.kind_case = UP(LEAVING);
     up.leaving = &leaving;
     send_up(c, &up);

@@ -25,7 +25,7 @@ void link_send_ready(struct channel *c, uint64_t epoch, const char *lanes);
 void link_send_heartbeat(struct channel *c, Moesaic__Control__V1__Heartbeat *heartbeat);
 void link_send_epoch_closed(struct channel *c, uint64_t epoch, const char *reason);
 void link_send_failed(struct channel *c, const char *reason);
-void link_send_leaving(struct channel *c, const char *reason);
+void link_send_leaving(struct channel *c, const char *reason, bool when_idle);
 
 // Decodes and checks all that can be checked without knowing the worker's state. ERR_PEER_PROTOCOL
 // names the field.

@@ -53,19 +53,40 @@ struct process {
 
 // --- threads
 
-// A signal handler may do nothing; a thread that waits for signals may. The second signal of an
-// impatient person ends at once.
+static void stop_now(struct process *p) {
+    env_real_stop(p->env);
+    fabric_interrupt(p->fabric);
+    waker_wake(p->waker);
+}
+
+// The next signal, or 0 when the time is over.
+static int next_signal(struct process *p, int64_t until_ns) {
+    int64_t left_ns = until_ns - env_now_ns(p->env);
+    if (left_ns < 0) left_ns = 0;
+    struct timespec left = {.tv_sec = left_ns / NS_PER_S, .tv_nsec = left_ns % NS_PER_S};
+    int number = sigtimedwait(&p->signals, NULL, until_ns == NO_DEADLINE ? NULL : &left);
+    return number > 0 ? number : errno == EAGAIN ? 0 : SIGHUP;
+}
+
+// A signal handler may do nothing; a thread that waits for signals may. The first signal drains, a
+// second one or the time ends that, a third one is of somebody very impatient.
 static void *signal_thread(void *context) {
     struct process *p = context;
+    int64_t until_ns = NO_DEADLINE;
     int number, count = 0;
-    while (sigwait(&p->signals, &number) == 0) {
-        if (number == SIGUSR2) break; // main is done
+    while ((number = next_signal(p, until_ns)) != SIGUSR2) { // main is done
         if (number == SIGHUP) continue;
-        if (++count > 1) _exit(EXIT_FATAL);
-        log_info("main", "stopping signal %s", number == SIGINT ? "SIGINT" : "SIGTERM");
-        env_real_stop(p->env);
-        fabric_interrupt(p->fabric);
-        waker_wake(p->waker);
+        if (++count > 2) _exit(EXIT_FATAL);
+        until_ns = NO_DEADLINE;
+        if (count == 1) {
+            log_info("main", "draining after %s", number == SIGINT ? "SIGINT" : "SIGTERM");
+            until_ns = env_now_ns(p->env) + p->options.shutdown_timeout;
+            worker_drain(p->worker);
+        } else {
+            log_info("main", "stopping %s",
+                     number == 0 ? "at the end of --shutdown-timeout" : "after a second signal");
+            stop_now(p);
+        }
     }
     return NULL;
 }

@@ -63,7 +63,8 @@ struct worker {
     int64_t beat_due_ns, progress_due_ns;
     uint64_t progress_sent;
     uint32_t kv_blocks_told; // the most that a Form may ask for
-    bool told_to_leave;
+    _Atomic bool drain;
+    bool said_drain, told_to_leave;
 };
 
 int worker_create(struct worker **out, const struct worker_config *config, struct err_text *e) {
@@ -111,6 +112,11 @@ void worker_attach(struct worker *w, struct channel *channel) {
 
 void worker_heartbeat(struct worker *w) {
     pulse_send(&w->pulse, w->channel);
+}
+
+void worker_drain(struct worker *w) {
+    atomic_store(&w->drain, true);
+    waker_wake(w->config.waker);
 }
 
 void worker_peek(void *context, const uint8_t *data, size_t bytes) {
@@ -478,16 +484,27 @@ static int turn(struct worker *w) {
     return 0;
 }
 
+// True when a drain is over: what it served has ended, or it served nothing.
+static bool is_drained(struct worker *w) {
+    if (!atomic_load(&w->drain)) return false;
+    if (w->state != WORKER_RUNNING) return true;
+    if (w->said_drain) return false;
+    log_info("worker", "drains rank %u", w->terms.rank);
+    link_send_leaving(w->channel, "it was asked to stop", true);
+    w->said_drain = true;
+    return false;
+}
+
 int worker_run(struct worker *w) {
     int rc = 0;
     check(w->channel != NULL);
     kernel_thread_init();
     log_info("worker", "started name %s kernels %s cores %u usable %u memory %" PRIu64, w->name,
              w->ops->name, w->cores.n, w->cores.usable, w->memory_bytes);
-    while (rc == 0 && !w->told_to_leave && !env_stopped(w->config.env))
+    while (rc == 0 && !w->told_to_leave && !is_drained(w) && !env_stopped(w->config.env))
         rc = turn(w);
     if (rc == 0 && w->state != WORKER_AWAY)
-        link_send_leaving(w->channel, w->told_to_leave ? "told to" : "stopped");
+        link_send_leaving(w->channel, w->told_to_leave ? "told to" : "stopped", false);
     channel_drop(w->channel, LINK_LEADER, false, "the worker leaves");
     atomic_store(&w->pulse.joined, false);
     loader_cancel(&w->loader);

@@ -45,9 +45,12 @@ struct worker_config {
 int worker_create(struct worker **out, const struct worker_config *config, struct err_text *e);
 void worker_destroy(struct worker *w);
 void worker_attach(struct worker *w, struct channel *channel);
-// Runs until env_stopped or the leader's Leave (returns 0) or a fatal error (returns it; the text
-// was logged and sent to the leader).
+// Runs until env_stopped, the leader's Leave or the end of a drain (returns 0) or a fatal error
+// (returns it; the text was logged and sent to the leader).
 int worker_run(struct worker *w);
+// Any thread. Runs until no request needs this worker any more: it asks the leader to be let go,
+// and goes at once where it serves nothing. How long that may take is the caller's to bound.
+void worker_drain(struct worker *w);
 // Called on the channel's thread (channel_config.peek): interrupts the fabric when the leader
 // closes the epoch. w is a struct worker *.
 void worker_peek(void *w, const uint8_t *data, size_t bytes);

@@ -107,6 +107,7 @@ struct leader_options {
 struct worker_options {
     const char *leader, *model, *name, *kernels, *control_token_file, *log_level, *log_format,
         *interface, *transports;
+    int64_t shutdown_timeout;  // ns
     int32_t rank;              // -1 = lws_worker_index - 1 in a group, else any
     uint32_t lws_worker_index; // 0 = not in a group
     uint32_t threads;

@@ -27,6 +27,14 @@
          .argument = "FORMAT",                                                                     \
          .choices = "text|json",                                                                   \
          .help = "Form of log lines: for a person, or one JSON object a line."},                   \
+        {"shutdown-timeout",                                                                       \
+         OPTION_SECONDS,                                                                           \
+         AT(shutdown_timeout),                                                                     \
+         .fallback = "25",                                                                         \
+         .argument = "SECONDS",                                                                    \
+         .max = 3600,                                                                              \
+         .help = "How long requests may go on after SIGTERM; the default stays below the 30 s "    \
+                 "after which Kubernetes kills."},                                                 \
     {                                                                                              \
         "log-level", OPTION_CHOICE, AT(log_level),                                                 \
             .fallback = "info", .argument = "LEVEL", .choices = "error|warn|info|debug|trace",     \
@@ -90,9 +98,6 @@ static const struct option leader_options[] = {
      .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},
     {"step-timeout", OPTION_SECONDS, LEADER(step_timeout), .fallback = "60", .argument = "SECONDS",
      .min = 1, .max = 3600, .help = "A step that takes longer loses its group."},
-    {"shutdown-timeout", OPTION_SECONDS, LEADER(shutdown_timeout), .fallback = "10",
-     .argument = "SECONDS", .max = 3600,
-     .help = "How long running requests may go on after SIGTERM."},
     {"digest", OPTION_BOOL, LEADER(digest), .fallback = "false",
      .help = "Return a digest of the logits with each choice, to compare runs bit for bit."},
     COMMON_OPTIONS(LEADER),

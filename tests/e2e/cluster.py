@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 
 import requests
@@ -172,3 +173,32 @@ class Cluster:
         self.leader.send(signal.SIGUSR1)
         found = wait_for("accounts", lambda: re.findall("accounts (ok|broken[^\n]*)", self.leader.log())[before:], 20)
         return found[0]
+
+
+class Reader(threading.Thread):
+    """One streaming client of a long answer; what it heard and when the stream ended."""
+
+    def __init__(self, url, seed, max_tokens=1900, session=None):
+        super().__init__(daemon=True)
+        self.url, self.seed, self.max_tokens = url, seed, max_tokens
+        self.session = session or requests
+        self.events, self.ended_at, self.status, self.failure, self.headers = [], None, None, None, {}
+        self.start()
+
+    def run(self):
+        body = {"model": "seedling", "messages": [{"role": "user", "content": "Tell me a story about a fox."}], "stream": True,
+                "max_tokens": self.max_tokens, "ignore_eos": True, "temperature": 1, "seed": self.seed}
+        try:
+            with self.session.post(self.url + "/v1/chat/completions", json=body, stream=True, timeout=120) as response:
+                self.status, self.headers = response.status_code, response.headers
+                for line in response.iter_lines():
+                    if line:
+                        self.events.append(line.decode())
+        except requests.RequestException as e:
+            self.failure = e
+        self.ended_at = time.monotonic()
+
+    def complete(self):
+        """The stream went on to its last token and its end."""
+        return (self.failure is None and self.status == 200 and self.events[-1:] == ["data: [DONE]"]
+                and '"finish_reason":"length"' in self.events[-2])

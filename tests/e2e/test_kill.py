@@ -1,13 +1,12 @@
 """test_kill.py: a worker is killed under load: clients hear it once and soon, and the group comes back with the same answers."""
 import json
 import signal
-import threading
 import time
 
 import pytest
 import requests
 
-from cluster import Cluster, wait_for
+from cluster import Cluster, Reader, wait_for
 
 CHAT = "/v1/chat/completions"
 QUESTIONS = ["What is the capital of Kenya?", "Who are you?", "What is expert prefetch?"]
@@ -15,29 +14,6 @@ QUESTIONS = ["What is the capital of Kenya?", "Who are you?", "What is expert pr
 
 def digests(cluster):
     return [cluster.chat(q)["choices"][0]["digest"] for q in QUESTIONS]
-
-
-class Reader(threading.Thread):
-    """One streaming client; what it heard and when the stream ended."""
-
-    def __init__(self, url, seed):
-        super().__init__(daemon=True)
-        self.url, self.seed = url, seed
-        self.events, self.ended_at, self.status, self.failure = [], None, None, None
-        self.start()
-
-    def run(self):
-        body = {"model": "seedling", "messages": [{"role": "user", "content": "Tell me a story about a fox."}],
-                "stream": True, "max_tokens": 1900, "ignore_eos": True, "temperature": 1, "seed": self.seed}
-        try:
-            with requests.post(self.url + CHAT, json=body, stream=True, timeout=60) as response:
-                self.status = response.status_code
-                for line in response.iter_lines():
-                    if line:
-                        self.events.append(line.decode())
-        except requests.RequestException as e:
-            self.failure = e
-        self.ended_at = time.monotonic()
 
 
 @pytest.mark.parametrize("victim", [0, 1])

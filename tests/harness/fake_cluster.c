@@ -57,6 +57,7 @@ static int io_send(void *context, uint64_t peer, const void *data, size_t bytes)
         p->n_close++;
         snprintf(p->reason, sizeof p->reason, "%s", d->close_epoch->reason);
         break;
+    case MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_LEAVE: p->n_leave++; break;
     default: break;
     }
     moesaic__control__v1__join_down__free_unpacked(d, NULL);
@@ -247,6 +248,15 @@ void fake_epoch_closed(struct fake_cluster *f, uint64_t peer, uint64_t epoch) {
     m.epoch = epoch;
     m.reason = (char *)"a peer is gone";
     SAY(f, peer, EPOCH_CLOSED, epoch_closed, &m);
+}
+
+void fake_leaving(struct fake_cluster *f, uint64_t peer, bool when_idle) {
+    Moesaic__Control__V1__Leaving l = MOESAIC__CONTROL__V1__LEAVING__INIT;
+    Moesaic__Control__V1__JoinUp up = MOESAIC__CONTROL__V1__JOIN_UP__INIT;
+    l.when_idle = when_idle;
+    up.kind_case = MOESAIC__CONTROL__V1__JOIN_UP__KIND_LEAVING;
+    up.leaving = &l;
+    fake_say(f, peer, &up);
 }
 
 void fake_tick(struct fake_cluster *f) {

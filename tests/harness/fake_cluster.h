@@ -12,7 +12,7 @@
 #define FAKE_RANKS_MAX 4
 
 struct fake_peer {
-    uint32_t n_welcome, n_form, n_connect, n_close, n_drop;
+    uint32_t n_welcome, n_form, n_connect, n_close, n_leave, n_drop;
     uint32_t rank, host_index, n_on_host, kv_blocks; // as last told
     uint64_t epoch;                                  // of the last Form
     bool refused;
@@ -57,6 +57,7 @@ void fake_formed(struct fake_cluster *f, uint64_t peer, uint64_t epoch, size_t a
 void fake_ready(struct fake_cluster *f, uint64_t peer, uint64_t epoch);
 void fake_beat(struct fake_cluster *f, uint64_t peer, uint64_t epoch);
 void fake_epoch_closed(struct fake_cluster *f, uint64_t peer, uint64_t epoch);
+void fake_leaving(struct fake_cluster *f, uint64_t peer, bool when_idle);
 void fake_tick(struct fake_cluster *f);
 // Workers 1..n_ranks join as ranks 0.. and go all the way to a ready group.
 void fake_group(struct fake_cluster *f);

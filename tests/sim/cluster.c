@@ -108,7 +108,9 @@ static void worker_main(struct env *env, void *arg) {
                                             .peek_context = worker};
     must(channel_dial_mem(&channel, &channel_config, &e), &e);
     worker_attach(worker, channel);
+    self->worker = worker;
     must(worker_run(worker), &e);
+    self->worker = NULL;
     channel_close(channel);
     worker_destroy(worker);
     fabric_close(fabric);
@@ -263,12 +265,17 @@ struct cluster_config cluster_config_default(struct model_cache *model, uint64_t
 void cluster_start_worker(struct cluster *c, uint32_t index) {
     char name[16];
     snprintf(name, sizeof name, "worker%u", index);
-    c->worker_args[index] = (struct cluster_worker){c, index};
+    c->worker_args[index] = (struct cluster_worker){.cluster = c, .index = index};
     c->workers[index] = sim_spawn(c->sim, name, worker_main, &c->worker_args[index]);
 }
 
 void cluster_kill_worker(struct cluster *c, uint32_t index) {
     sim_kill(c->sim, c->workers[index]);
+}
+
+void cluster_drain_worker(struct cluster *c, uint32_t index) {
+    check(c->worker_args[index].worker != NULL);
+    worker_drain(c->worker_args[index].worker);
 }
 
 void cluster_start_leader(struct cluster *c) {

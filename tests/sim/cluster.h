@@ -60,6 +60,7 @@ struct cluster {
     struct cluster_worker {
         struct cluster *cluster;
         uint32_t index;
+        struct worker *worker; // while its process runs it
     } worker_args[CLUSTER_WORKERS_MAX];
     struct turn *turns; // not owned
     uint32_t n_turns, n_ended;
@@ -78,6 +79,7 @@ void cluster_destroy(struct cluster *c);
 // the virtual time.
 enum sim_end cluster_run(struct cluster *c, int64_t until_ns);
 void cluster_kill_worker(struct cluster *c, uint32_t index);
+void cluster_drain_worker(struct cluster *c, uint32_t index); // as SIGTERM does
 void cluster_start_worker(struct cluster *c, uint32_t index);
 // A new leader and client in the place of those that were killed; turns that had been accepted are
 // asked again.

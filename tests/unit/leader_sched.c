@@ -330,6 +330,27 @@ START_TEST(sched_holds_back_the_queue_until_the_first_fits) {
 }
 END_TEST
 
+START_TEST(sched_holds_the_queue_and_lets_run_what_runs) {
+    struct group g;
+    struct sink a, b;
+    group_start(&g, 1, 8, 512, 2);
+    group_form(&g, 40);
+    submit(&g, &a, 1, 20, 9);
+    group_step(&g);
+    sched_hold(g.sched, true);
+    submit(&g, &b, 2, 20, 9);
+    while (a.n_finishes == 0 || g.n_flights > 0)
+        group_step(&g);
+    ck_assert_int_eq(a.finish, FINISH_LENGTH);
+    ck_assert(!group_plan(&g));
+    ck_assert_uint_eq(b.n_starts, 0);
+    sched_hold(g.sched, false);
+    group_run(&g);
+    ck_assert_int_eq(b.finish, FINISH_LENGTH);
+    group_finish(&g);
+}
+END_TEST
+
 // --- ends
 
 START_TEST(sched_does_not_deliver_the_stop_id) {
@@ -545,6 +566,7 @@ int main(void) {
     tcase_add_test(t, sched_gives_requests_to_the_least_loaded_rank_and_the_lowest_of_equals);
     tcase_add_test(t, sched_plans_every_rank_and_runs_no_step_without_work);
     tcase_add_test(t, sched_holds_back_the_queue_until_the_first_fits);
+    tcase_add_test(t, sched_holds_the_queue_and_lets_run_what_runs);
     tcase_add_test(t, sched_does_not_deliver_the_stop_id);
     tcase_add_test(t, sched_ends_a_request_whose_logits_are_not_finite_and_no_other);
     tcase_add_test(t, sched_aborts_at_every_stage_and_gets_everything_back);
