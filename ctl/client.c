@@ -42,7 +42,10 @@ static struct curl_slist *headers_of(const struct ctl *c, const char *first) {
 
 // What went wrong on the way, with the address that was tried.
 static void say_unreached(const struct ctl *c, CURLcode code, char *text, size_t cap) {
-    const char *hint = code == CURLE_COULDNT_CONNECT ? "; is the leader running there?" : "";
+    const char *hint = code == CURLE_COULDNT_CONNECT ? "; is the leader running there?"
+                       : code == CURLE_GOT_NOTHING   ? "; does it speak TLS? then it is https://"
+                       : code == CURLE_PEER_FAILED_VERIFICATION ? "; --ca-file names who is trusted"
+                                                                : "";
     snprintf(text, cap, "--url %.200s: %s%s", c->options.url, curl_easy_strerror(code), hint);
 }
 
@@ -57,6 +60,13 @@ static void say_refused(long status, const char *body, char *text, size_t cap) {
     json_decref(parsed);
 }
 
+static void set_tls(CURL *curl, const struct ctl_options *o) {
+    curl_easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    if (o->ca_file != NULL) curl_easy_setopt(curl, CURLOPT_CAINFO, o->ca_file);
+    if (o->cert_file != NULL) curl_easy_setopt(curl, CURLOPT_SSLCERT, o->cert_file);
+    if (o->key_file != NULL) curl_easy_setopt(curl, CURLOPT_SSLKEY, o->key_file);
+}
+
 static void set_url(CURL *curl, const struct ctl *c, const char *path) {
     char url[2048];
     size_t n = strlen(c->options.url);
@@ -66,6 +76,7 @@ static void set_url(CURL *curl, const struct ctl *c, const char *path) {
     curl_easy_setopt(curl, CURLOPT_URL, url);
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "localhost,127.0.0.1,::1");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    set_tls(curl, &c->options);
 }
 
 static int get_result(const struct ctl *c, CURL *curl, CURLcode code, const struct bytes *body,

@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/base/secret.h"
 #include "ctl/ctl.h"
-
-#define KEY_BYTES_MAX 4096
 
 extern char **environ;
 
@@ -21,18 +20,30 @@ static int help(void) {
     return 0;
 }
 
-static int read_key(struct ctl *c, struct err_text *e) {
-    const char *path = c->options.api_key_file;
-    if (path == NULL) return 0;
-    char key[KEY_BYTES_MAX], header[KEY_BYTES_MAX + 32];
-    FILE *file = fopen(path, "r");
-    char *line = file != NULL ? fgets(key, sizeof key, file) : NULL;
-    if (file != NULL) fclose(file);
-    if (line == NULL) return err_set(e, ERR_FATAL_CONFIG, "--api-key-file: cannot read %s", path);
-    key[strcspn(key, "\r\n")] = '\0';
-    snprintf(header, sizeof header, "Authorization: Bearer %s", key);
+// The first key of a text of secrets as a header.
+static int make_header(struct ctl *c, const char *text, struct err_text *e) {
+    struct secret_lines lines = {.at = text, .where = "the API key"};
+    struct secret_line line;
+    char header[SECRET_KEY_BYTES_MAX + 32];
+    int rc = secret_next(&lines, &line, e);
+    if (rc == ERR_AGAIN) return err_set(e, ERR_FATAL_CONFIG, "the API key: holds no key");
+    if (rc != 0) return rc;
+    snprintf(header, sizeof header, "Authorization: Bearer %.*s", (int)line.key_bytes, line.key);
     c->authorization = mem_strdup(header);
+    explicit_bzero(header, sizeof header);
     return c->authorization != NULL ? 0 : err_set(e, ERR_FATAL_NOMEM, "out of memory");
+}
+
+static int read_key(struct ctl *c, struct err_text *e) {
+    const struct ctl_options *o = &c->options;
+    const struct secret_source source = {"--api-key-file", o->api_key_file, "MOESAIC_API_KEY",
+                                         o->api_key};
+    char *text;
+    int rc = secret_read(&text, &source, e);
+    if (rc != 0 || text == NULL) return rc;
+    rc = make_header(c, text, e);
+    secret_free(text);
+    return rc;
 }
 
 // One line: a page of help would hide what is wrong.
@@ -65,6 +76,7 @@ int main(int argc, char **argv) {
     struct option_input input = {(const char *const *)argv + first_flag,
                                  (const char *const *)environ, &arena};
     int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
+    secret_wipe_variable(environ, "MOESAIC_API_KEY");
     if (err == 0 && asked == 0) err = read_key(&c, &e);
     if (err != 0)
         fprintf(stderr, "moectl: %s\n", e.text);
@@ -78,7 +90,7 @@ int main(int argc, char **argv) {
         code = refuse("a command is needed before the flags", "");
     else
         code = run_command(&c, argv[1], has_prompt ? argv[2] : NULL);
-    mem_free(c.authorization);
+    secret_free(c.authorization);
     arena_finish(&arena);
     env_real_destroy(c.env);
     curl_global_cleanup();

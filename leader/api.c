@@ -38,34 +38,22 @@ static void reply(struct http_call *call, int status, const char *type, struct b
 
 // --- who may ask
 
-// The time taken tells nothing about how much of the key was right.
-static bool same_secret(const char *given, const char *key) {
-    size_t n = strlen(given), n_key = strlen(key);
-    unsigned char difference = n != n_key;
-    for (size_t i = 0; i < n; i++)
-        difference |= (unsigned char)(given[i] ^ key[n_key == 0 ? 0 : i % n_key]);
-    return difference == 0;
-}
-
-static bool allowed(struct api *a, struct http_call *call) {
-    static const char scheme[] = "Bearer ";
+static const char *refusal(void *context, struct http_call *call) {
+    struct api *a = context;
+    const struct keys *keys = a->serving->keys;
     const char *header = http_call_header(call, "Authorization");
-    struct api_error e;
-    if (a->serving->api_key == NULL) return true;
-    if (header != NULL && strncmp(header, scheme, sizeof scheme - 1) == 0 &&
-        same_secret(header + sizeof scheme - 1, a->serving->api_key))
-        return true;
-    api_error_set(&e, 401, NULL, "Incorrect API key provided.");
-    api_error_code(&e, 0, "invalid_api_key");
-    http_answer_error(call, &e);
-    return false;
+    if (keys == NULL) return NULL;
+    if (header == NULL) return "You didn't provide an API key: send Authorization: Bearer KEY.";
+    int32_t key = keys_find(keys, header, strlen(header));
+    http_call_set_key(call, key);
+    return key != KEY_NONE ? NULL : "Incorrect API key provided.";
 }
 
 // --- generation
 
 static void generate(struct api *a, struct http_call *call, bool chat) {
     struct api_error e;
-    if (!allowed(a, call) || render_take(a->render, http_answer_client(call, chat))) return;
+    if (render_take(a->render, http_answer_client(call, chat))) return;
     api_error_set(&e, 503, NULL, "memory is out.");
     http_answer_error(call, &e);
 }
@@ -83,7 +71,6 @@ static void completions(void *context, struct http_call *call) {
 static void models(void *context, struct http_call *call) {
     struct api *a = context;
     struct buf body;
-    if (!allowed(a, call)) return;
     buf_init(&body, 0);
     status_model(&body, a->serving, true);
     reply(call, 200, JSON, &body);
@@ -94,7 +81,6 @@ static void model(void *context, struct http_call *call) {
     const char *name = http_call_path(call) + strlen("/v1/models/");
     struct buf body;
     struct api_error e;
-    if (!allowed(a, call)) return;
     if (strcmp(name, a->serving->model_name) != 0) {
         api_error_set(&e, 404, "model", "The model '%.200s' does not exist.", name);
         api_error_code(&e, 0, "model_not_found");
@@ -130,7 +116,6 @@ static void ready(void *context, struct http_call *call) {
 static void status(void *context, struct http_call *call) {
     struct api *a = context;
     struct buf body;
-    if (!allowed(a, call)) return;
     buf_init(&body, 0);
     status_json(&body, a->serving);
     reply(call, 200, JSON, &body);
@@ -154,15 +139,15 @@ static void metrics(void *context, struct http_call *call) {
 }
 
 static const struct http_route routes[] = {
-    {"/v1/chat/completions", HTTP_POST, chat_completions},
-    {"/v1/completions", HTTP_POST, completions},
-    {"/v1/models", HTTP_GET, models},
-    {"/v1/models/", HTTP_GET, model},
-    {"/health", HTTP_GET, health},
-    {"/ready", HTTP_GET, ready},
-    {"/status", HTTP_GET, status},
-    {"/version", HTTP_GET, version},
-    {"/metrics", HTTP_GET, metrics},
+    {"/v1/chat/completions", HTTP_POST, chat_completions, true},
+    {"/v1/completions", HTTP_POST, completions, true},
+    {"/v1/models", HTTP_GET, models, true},
+    {"/v1/models/", HTTP_GET, model, true},
+    {"/health", HTTP_GET, health, false},
+    {"/ready", HTTP_GET, ready, false},
+    {"/status", HTTP_GET, status, true},
+    {"/version", HTTP_GET, version, false},
+    {"/metrics", HTTP_GET, metrics, false},
 };
 
 // --- life
@@ -176,6 +161,8 @@ static int start_server(struct api *a, const struct api_config *config, uint16_t
         .routes = routes,
         .n_routes = sizeof routes / sizeof *routes,
         .context = a,
+        .refusal = refusal,
+        .tls = config->tls,
         .connections_max = config->connections_max,
         .call_bytes_max = REQUEST_BYTES_MAX,
         .bodies_bytes_max = BODIES_BYTES_MAX,
@@ -190,6 +177,7 @@ static int start_rpc(struct api *a, const struct api_config *config, struct err_
         .render = a->render,
         .host = config->host,
         .port = config->grpc_port,
+        .tls = config->tls,
         .calls_max = config->connections_max,
         .bodies_bytes_max = BODIES_BYTES_MAX,
     };

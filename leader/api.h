@@ -17,6 +17,7 @@ struct api_config {
     uint32_t connections_max;
     bool grpc; // serves gRPC on the same host, too
     uint16_t grpc_port;
+    struct tls_files *tls; // of both; NULL: plain text
 };
 
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,

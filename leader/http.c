@@ -121,8 +121,11 @@ static void check_request(struct http_call *c, const char *method) {
     }
     find_route(c, method);
     if (c->route == NULL) return;
-    if (f.length != NULL && strtoull(f.length, NULL, 10) > c->http->config.call_bytes_max)
+    if (f.length != NULL && strtoull(f.length, NULL, 10) > c->http->config.call_bytes_max) {
         refuse(c, 413, "the request body is too large");
+        return;
+    }
+    if (c->route->guarded) c->refusal = c->http->config.refusal(c->http->config.context, c);
 }
 
 // --- bodies
@@ -140,7 +143,7 @@ static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *
     } else if (atomic_load(&h->body_bytes) + n > h->config.bodies_bytes_max) {
         c->body_error = 503;
     }
-    if (c->body_error != 0) {
+    if (c->body_error != 0 || c->refusal != NULL) {
         http_call_drop_body(c);
         return MHD_YES;
     }
@@ -153,7 +156,19 @@ static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *
     return MHD_YES;
 }
 
+// Only after the body, which a client may be sending still: it hears nothing before.
+static void refuse_caller(struct http_call *c) {
+    struct api_error error;
+    api_error_set(&error, 401, NULL, "%s", c->refusal);
+    api_error_code(&error, 0, "invalid_api_key");
+    reply_error(c, &error, NULL, false);
+}
+
 static bool end_body(struct http_call *c) {
+    if (c->refusal != NULL) {
+        refuse_caller(c);
+        return false;
+    }
     if (c->body_error == 0) {
         buf_add(&c->body, "", 1); // the terminating zero is not counted
         if (c->body.failed)
@@ -245,11 +260,13 @@ static void on_connection(void *context, struct MHD_Connection *connection, void
                           enum MHD_ConnectionNotificationCode code) {
     struct http *h = context;
     int fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
-    (void)state;
-    if (code == MHD_CONNECTION_NOTIFY_STARTED)
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
         http_watch_open(h->watch, fd);
-    else
+        if (h->tls != NULL) http_tls_open(h->tls, connection, state);
+    } else {
         http_watch_close(h->watch, fd);
+        if (h->tls != NULL) http_tls_close(h->tls, state);
+    }
 }
 
 static void on_log(void *context, const char *format, va_list args) {
@@ -340,6 +357,16 @@ static int open_socket(const struct http_config *config, int *out, struct err_te
 
 static struct MHD_Daemon *start_daemon(struct http *h) {
     unsigned flags = MHD_USE_EPOLL_INTERNAL_THREAD | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG;
+    // The last element of an empty list ends it.
+    struct MHD_OptionItem tls[] = {{MHD_OPTION_END, 0, NULL}, {0}, {0}, {MHD_OPTION_END, 0, NULL}};
+    if (h->tls != NULL) {
+        const struct tls_pem *pem = http_tls_pem(h->tls);
+        flags |= MHD_USE_TLS;
+        tls[0] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_CERT, 0, pem->cert};
+        tls[1] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_MEM_KEY, 0, pem->key};
+        tls[2] = (struct MHD_OptionItem){MHD_OPTION_HTTPS_PRIORITIES, 0,
+                                         (void *)(uintptr_t)HTTP_TLS_PRIORITIES};
+    }
     return MHD_start_daemon(flags, 0, NULL, NULL, on_access, h, //
                             MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL, MHD_OPTION_LISTEN_SOCKET,
                             h->listen_fd, //
@@ -348,12 +375,13 @@ static struct MHD_Daemon *start_daemon(struct http *h) {
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->config.connections_max,  //
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->config.idle_timeout_s, //
                             MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES_MAX,      //
-                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_END);
+                            MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 }
 
 static void http_free(struct http *h) {
     if (h->listen_fd >= 0) close(h->listen_fd);
     http_watch_destroy(h->watch);
+    http_tls_destroy(h->tls);
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     mem_free(h);
@@ -373,6 +401,7 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
     pthread_condattr_destroy(&monotonic);
     int rc = open_socket(config, &h->listen_fd, e);
     if (rc == 0) rc = http_watch_create(&h->watch, e);
+    if (rc == 0 && config->tls != NULL) rc = http_tls_create(&h->tls, config->tls, e);
     if (rc != 0) {
         http_free(h);
         return rc;

@@ -16,6 +16,7 @@
 #include "common/base/buf.h"
 #include "common/base/env.h"
 #include "common/base/err.h"
+#include "common/net/tls_files.h"
 
 struct http;
 struct http_call;
@@ -26,6 +27,7 @@ struct http_route {
     const char *path; // exact, or the beginning when it ends with '/'
     enum http_method method;
     void (*handle)(void *context, struct http_call *call); // MHD thread
+    bool guarded;                                          // asks http_config.refusal first
 };
 
 struct http_config {
@@ -34,7 +36,11 @@ struct http_config {
     uint16_t port;    // 0 picks one
     const struct http_route *routes;
     uint32_t n_routes;
-    void *context;             // of the routes
+    void *context; // of the routes and of refusal
+    // NULL when the caller may use a guarded route, else why not (static text): it then gets 401
+    // and its body is thrown away.
+    const char *(*refusal)(void *context, struct http_call *call);
+    struct tls_files *tls;     // NULL: plain text
     uint32_t connections_max;  // above what admission allows: a full server must still answer 429
     uint64_t call_bytes_max;   // a body
     uint64_t bodies_bytes_max; // all bodies that are held
@@ -76,6 +82,9 @@ const char *http_call_path(const struct http_call *c); // the whole path, percen
 const char *
 http_call_request_id(const struct http_call *c); // X-Request-Id of the client, or one drawn here
 int64_t http_call_arrived_ns(const struct http_call *c);
+// The number of the caller's key, or KEY_NONE. Set by refusal.
+int32_t http_call_key(const struct http_call *c);
+void http_call_set_key(struct http_call *c, int32_t key);
 // A header of the request, or NULL. Only inside the handler.
 const char *http_call_header(const struct http_call *c, const char *name);
 // The body, zero-terminated, owned by the call until http_call_drop_body.

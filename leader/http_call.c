@@ -8,6 +8,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/keys.h"
 #include "leader/http_call.h"
 
 static void set_request_id(struct http_call *c) {
@@ -28,6 +29,7 @@ struct http_call *http_call_create(struct http *h, struct MHD_Connection *connec
         return NULL;
     }
     c->refs = 1;
+    c->key = KEY_NONE;
     c->http = h;
     c->connection = connection;
     c->fd = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)->connect_fd;
@@ -63,6 +65,14 @@ const char *http_call_request_id(const struct http_call *c) {
 
 int64_t http_call_arrived_ns(const struct http_call *c) {
     return c->arrived_ns;
+}
+
+int32_t http_call_key(const struct http_call *c) {
+    return c->key;
+}
+
+void http_call_set_key(struct http_call *c, int32_t key) {
+    c->key = key;
 }
 
 const char *http_call_header(const struct http_call *c, const char *name) {
@@ -210,6 +220,7 @@ static void add_headers(struct http_call *c, struct MHD_Response *response,
         snprintf(seconds, sizeof seconds, "%u", reply->retry_after_s);
         MHD_add_response_header(response, "Retry-After", seconds);
     }
+    if (reply->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (reply->allow != NULL) MHD_add_response_header(response, "Allow", reply->allow);
     if (reply->close || c->http->draining) MHD_add_response_header(response, "Connection", "close");
 }

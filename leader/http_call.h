@@ -9,6 +9,7 @@
 
 #include "leader/client.h"
 #include "leader/http.h"
+#include "leader/http_tls.h"
 #include "leader/http_watch.h"
 
 enum call_state { CALL_PENDING, CALL_REPLIED, CALL_STREAMING };
@@ -22,6 +23,8 @@ struct http_call {
     char *path;
     char request_id[REQUEST_ID_BYTES_MAX + 1];
     int64_t arrived_ns;
+    int32_t key;         // of the caller, or KEY_NONE
+    const char *refusal; // why the caller gets 401, or NULL
 
     // MHD thread until the handler runs, then whoever works on the call.
     struct buf body;
@@ -48,7 +51,8 @@ struct http {
     struct http_config config;
     struct MHD_Daemon *daemon;
     struct http_watch *watch;
-    int listen_fd; // -1 once MHD owns it
+    struct http_tls *tls; // NULL: plain text
+    int listen_fd;        // -1 once MHD owns it
     _Atomic bool draining, quiesced;
     _Atomic uint64_t body_bytes; // held now
     _Atomic uint64_t requests, disconnects;

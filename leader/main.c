@@ -16,14 +16,15 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/secret.h"
 #include "common/conf/options.h"
 #include "common/model/folder.h"
 #include "leader/api.h"
 #include "leader/persona.h"
+#include "leader/secrets.h"
 
 // A turn takes milliseconds and is bounded by the seconds of a flush; this late, it hangs.
 #define LOOP_PATIENCE_NS (30 * NS_PER_S)
-#define SECRET_BYTES_MAX 4096
 #define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
 #define POLL_NS (50 * NS_PER_MS)
 #define FLUSH_NS (2 * NS_PER_S) // for the last errors on their way to clients
@@ -49,7 +50,7 @@ struct process {
     struct engine engine;
     struct serving serving;
     struct api *api;
-    char *api_key, *control_token;
+    struct secrets secrets;
     char name[256], fingerprint[160], control_address[300];
 };
 
@@ -82,20 +83,6 @@ static int engine_view(void *self, struct leader_view *out) {
 
 // --- options
 
-static int read_secret(char **out, const char *flag, const char *path, struct err_text *e) {
-    char line[SECRET_BYTES_MAX];
-    if (path == NULL) return 0;
-    FILE *f = fopen(path, "re");
-    if (f == NULL) return err_set(e, ERR_FATAL_CONFIG, "--%s: %s: %s", flag, path, strerror(errno));
-    bool read = fgets(line, sizeof line, f) != NULL;
-    fclose(f);
-    line[read ? strcspn(line, "\r\n") : 0] = '\0';
-    if (line[0] == '\0')
-        return err_set(e, ERR_FATAL_CONFIG, "--%s: the first line of %s is empty", flag, path);
-    *out = mem_strdup(line);
-    return *out == NULL ? err_set(e, ERR_FATAL_NOMEM, "no memory for --%s", flag) : 0;
-}
-
 static int resolve_ranks(struct leader_options *o, struct err_text *e) {
     if (o->data_parallel_size == 0)
         o->data_parallel_size = o->lws_group_size > 1 ? o->lws_group_size - 1 : 1;
@@ -124,7 +111,7 @@ static void set_name(struct process *p) {
 static int check_host(const struct process *p, struct err_text *e) {
     const char *host = p->options.host, *why = http_host_error(host);
     if (why != NULL) return err_set(e, ERR_FATAL_CONFIG, "--host %s: %s", host, why);
-    if (p->api_key != NULL || http_host_is_loopback(host)) return 0;
+    if (p->secrets.api_keys != NULL || http_host_is_loopback(host)) return 0;
     return err_set(e, ERR_FATAL_CONFIG, "--host %s is beyond loopback: --api-key-file is required",
                    host);
 }
@@ -132,13 +119,8 @@ static int check_host(const struct process *p, struct err_text *e) {
 static int check_options(struct process *p, struct err_text *e) {
     struct leader_options *o = &p->options;
     if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
-    int rc = resolve_ranks(o, e);
-    if (rc == 0) rc = read_secret(&p->api_key, "api-key-file", o->api_key_file, e);
-    if (rc == 0)
-        rc = read_secret(&p->control_token, "control-token-file", o->control_token_file, e);
-    if (rc == 0) rc = check_host(p, e);
     set_name(p);
-    return rc;
+    return resolve_ranks(o, e);
 }
 
 // --- the model's text side
@@ -181,8 +163,12 @@ static int open_channel(struct process *p, struct err_text *e) {
     uint16_t port = 0;
     snprintf(p->control_address, sizeof p->control_address, "%s:%u", o->control_host,
              o->control_port);
-    struct channel_config config = {
-        .env = p->env, .waker = p->waker, .address = p->control_address, .token = p->control_token};
+    struct channel_config config = {.env = p->env,
+                                    .waker = p->waker,
+                                    .address = p->control_address,
+                                    .token = p->secrets.control_token,
+                                    .token_in_clear = o->control.insecure,
+                                    .tls = p->secrets.control_tls};
     int rc = channel_listen_grpc(&p->channel, &config, &port, e);
     if (rc == 0) {
         log_info("main", "control listening %s:%u", o->control_host, port);
@@ -291,7 +277,7 @@ static void fill_serving(struct process *p) {
         .fingerprint = p->fingerprint,
         .version = MOESAIC_VERSION,
         .build_id = MOESAIC_BUILD_ID,
-        .api_key = p->api_key,
+        .keys = p->secrets.api_keys,
         .max_model_len = o->max_model_len,
         .n_ranks = o->data_parallel_size,
         .model_digest = p->model_digest,
@@ -331,7 +317,8 @@ static int start_api(struct process *p, struct err_text *e) {
                                 .port = o->port,
                                 .connections_max = connections_max(o),
                                 .grpc = true,
-                                .grpc_port = o->grpc_port};
+                                .grpc_port = o->grpc_port,
+                                .tls = p->secrets.api_tls};
     int rc = api_start(&p->api, &config, &port, e);
     if (rc != 0) return rc;
     log_info("main", "grpc listening %s:%u", o->host, api_grpc_port(p->api));
@@ -344,7 +331,9 @@ static int start(struct process *p, struct err_text *e) {
     if (p->env == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the clock");
     int rc = waker_create(p->env, &p->waker);
     if (rc != 0) return err_set(e, rc, "cannot make the scheduler's waker");
-    rc = load_model(p, e);
+    rc = secrets_open(&p->secrets, &p->options, p->env, e);
+    if (rc == 0) rc = check_host(p, e);
+    if (rc == 0) rc = load_model(p, e);
     if (rc != 0) return rc;
     fill_serving(p);
     rc = open_fabric(p, e);
@@ -433,8 +422,7 @@ static void destroy(struct process *p) {
     tokenizer_destroy(p->tokenizer);
     waker_destroy(p->waker);
     env_real_destroy(p->env);
-    mem_free(p->api_key);
-    mem_free(p->control_token);
+    secrets_close(&p->secrets);
 }
 
 // Runs the process from options to the end; the exit code.
@@ -463,6 +451,9 @@ static int parse(struct process *p, struct arena *arena, char **argv, int *asked
     struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ,
                                  arena};
     int rc = options_parse(&leader_option_table, &p->options, &input, asked, e);
+    secret_wipe_variable(environ, "MOESAIC_API_KEY");
+    secret_wipe_variable(environ, "VLLM_API_KEY");
+    secret_wipe_variable(environ, "MOESAIC_CONTROL_TOKEN");
     return rc == 0 && *asked == 0 ? check_options(p, e) : rc;
 }
 

@@ -115,7 +115,8 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     make_address(address, sizeof address, config);
     struct grpc_server_config server = {.env = config->serving->env,
                                         .address = address,
-                                        .token = config->serving->api_key,
+                                        .keys = config->serving->keys,
+                                        .tls = config->tls,
                                         .message_bytes_max = REQUEST_BYTES_MAX,
                                         .keepalive_ms = KEEPALIVE_MS};
     struct grpc_method method = generate;

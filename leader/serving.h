@@ -3,6 +3,7 @@
 #ifndef MOESAIC_LEADER_SERVING_H
 #define MOESAIC_LEADER_SERVING_H
 
+#include "common/net/keys.h"
 #include "common/text/chat.h"
 #include "common/text/tokenizer.h"
 #include "leader/admit.h"
@@ -21,7 +22,7 @@ struct serving {
     const char *model_name;  // --served-model-name
     const char *fingerprint; // build and model
     const char *version, *build_id;
-    const char *api_key; // NULL: none is asked for
+    const struct keys *keys; // who may ask; NULL: everybody
     uint32_t max_model_len, n_ranks;
     // For who asks what serves here; nothing else depends on them.
     uint64_t model_digest;

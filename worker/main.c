@@ -12,12 +12,13 @@
 
 #include "common/base/check.h"
 #include "common/base/env.h"
-#include "common/base/file.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/secret.h"
 #include "common/conf/options.h"
 #include "common/net/channel.h"
 #include "common/net/fabric.h"
+#include "common/net/tls_files.h"
 #include "worker/cores.h"
 #include "worker/worker.h"
 
@@ -25,7 +26,6 @@
 #define EXIT_USAGE 2
 #define HEARTBEAT_NS NS_PER_S
 #define CONTROL_PORT "8500"
-#define TOKEN_BYTES_MAX 4096
 // A rank's largest message carries all its rows of a step to one peer. Buffers grow with what is
 // sent, so the limit only stops nonsense; room.c refuses a model and batch that would need more.
 #define FABRIC_MESSAGE_BYTES_MAX ((size_t)1 << 30)
@@ -39,7 +39,8 @@ struct process {
     struct worker_options options;
     struct arena arena;
     char address[512];
-    char *token; // owned
+    char *token;           // owned
+    struct tls_files *tls; // owned
     struct env *env;
     struct waker *waker, *control_waker;
     struct fabric *fabric;
@@ -114,25 +115,31 @@ static void block_signals(struct process *p) {
 // --- set-up
 
 static int read_token(struct process *p, struct err_text *e) {
-    const char *path = p->options.control_token_file;
-    struct file_bytes file;
-    if (path == NULL) return 0;
-    const char *slash = strrchr(path, '/');
-    char *folder = slash == NULL ? mem_strdup(".")
-                                 : mem_strndup(path, slash == path ? 1 : (size_t)(slash - path));
-    if (folder == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for a path");
-    int rc = file_read_whole(&file, folder, slash == NULL ? path : slash + 1, TOKEN_BYTES_MAX, e);
-    mem_free(folder);
-    if (rc != 0) {
-        struct err_text cause = *e;
-        return err_set(e, ERR_FATAL_CONFIG, "--control-token-file: %s", cause.text);
-    }
-    file.data[strcspn(file.data, "\r\n")] = '\0';
-    p->token = file.data;
-    if (*p->token == '\0')
-        return err_set(e, ERR_FATAL_CONFIG, "--control-token-file %s: its first line is empty",
-                       path);
-    return 0;
+    const struct control_options *o = &p->options.control;
+    const struct secret_source source = {"--control-token-file", o->token_file,
+                                         "MOESAIC_CONTROL_TOKEN", o->token};
+    int rc = secret_read_one(&p->token, &source, e);
+    secret_wipe((char *)(uintptr_t)o->token);
+    return rc;
+}
+
+static int open_tls(struct process *p, struct err_text *e) {
+    const struct control_options *o = &p->options.control;
+    struct tls_config config = {.env = p->env,
+                                .cert = o->tls_cert,
+                                .key = o->tls_key,
+                                .ca = o->tls_ca,
+                                .cert_flag = "--control-tls-cert",
+                                .key_flag = "--control-tls-key",
+                                .ca_flag = "--control-tls-ca"};
+    const char *other = o->tls_cert != NULL                   ? config.cert_flag
+                        : o->tls_key != NULL                  ? config.key_flag
+                        : p->options.control_tls_name != NULL ? "--control-tls-name"
+                                                              : NULL;
+    if (o->tls_ca != NULL) return tls_files_open(&p->tls, &config, e);
+    if (other == NULL) return 0;
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "%s needs --control-tls-ca: without it any leader would be believed", other);
 }
 
 // LeaderWorkerSet gives a host name only.
@@ -189,6 +196,9 @@ static int dial(struct process *p, struct err_text *e) {
                                     .waker = p->waker,
                                     .address = p->address,
                                     .token = p->token,
+                                    .token_in_clear = p->options.control.insecure,
+                                    .tls = p->tls,
+                                    .tls_name = p->options.control_tls_name,
                                     .peek = worker_peek,
                                     .peek_context = p->worker};
     int rc = channel_dial_grpc(&p->channel, &config, e);
@@ -213,6 +223,7 @@ static int set_up(struct process *p, struct err_text *e) {
         waker_create(p->env, &p->control_waker) != 0)
         return err_set(e, ERR_FATAL_NOMEM, "no memory or descriptors for the process's wakers");
     int rc = read_token(p, e);
+    if (rc == 0) rc = open_tls(p, e);
     if (rc == 0) rc = make_address(p, e);
     if (rc == 0) rc = open_fabric(p, e);
     if (rc == 0) rc = create_worker(p, e);
@@ -234,7 +245,8 @@ static void tear_down(struct process *p) {
     if (p->channel != NULL) channel_close(p->channel);
     worker_destroy(p->worker);
     if (p->fabric != NULL) fabric_close(p->fabric);
-    mem_free(p->token);
+    secret_free(p->token);
+    tls_files_close(p->tls);
     waker_destroy(p->control_waker);
     waker_destroy(p->waker);
     if (p->env != NULL) env_real_destroy(p->env);
@@ -252,6 +264,7 @@ static int read_options(struct process *p, char **argv) {
                                  .environment = (const char *const *)environ};
     arena_init(&p->arena, 0);
     int rc = options_parse(&worker_option_table, &p->options, &input, &asked, &e);
+    secret_wipe_variable(environ, "MOESAIC_CONTROL_TOKEN");
     if (asked == 'h') options_print_help(&worker_option_table, stdout);
     if (asked == 'm') options_print_markdown(&worker_option_table, stdout);
     if (asked == 'v') printf("moe-worker %s\n", MOESAIC_BUILD_ID);

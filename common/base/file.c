@@ -21,11 +21,7 @@ bool file_exists(const char *folder, const char *name) {
     return path_join(path, folder, name) && access(path, F_OK) == 0;
 }
 
-int file_open(struct file *out, const char *folder, const char *name, struct err_text *e) {
-    char path[PATH_BYTES_MAX];
-    if (!path_join(path, folder, name))
-        return err_set(e, ERR_FATAL_IO, "the path of %.128s is longer than %d bytes", name,
-                       PATH_BYTES_MAX);
+static int open_path(struct file *out, const char *path, const char *name, struct err_text *e) {
     // Without O_NONBLOCK opening a pipe would wait for its writer.
     int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0)
@@ -37,6 +33,14 @@ int file_open(struct file *out, const char *folder, const char *name, struct err
     }
     *out = (struct file){.fd = opened, .bytes = (uint64_t)st.st_size, .name = name};
     return 0;
+}
+
+int file_open(struct file *out, const char *folder, const char *name, struct err_text *e) {
+    char path[PATH_BYTES_MAX];
+    if (!path_join(path, folder, name))
+        return err_set(e, ERR_FATAL_IO, "the path of %.128s is longer than %d bytes", name,
+                       PATH_BYTES_MAX);
+    return open_path(out, path, name, e);
 }
 
 int file_read_at(const struct file *f, uint64_t offset, void *buf, size_t n, struct err_text *e) {
@@ -56,31 +60,43 @@ int file_read_at(const struct file *f, uint64_t offset, void *buf, size_t n, str
     return 0;
 }
 
-int file_read_whole(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
-                    struct err_text *e) {
-    struct file f;
-    int rc = file_open(&f, folder, name, e);
-    if (rc != 0) return rc;
+// Closes f.
+static int read_whole(struct file_bytes *out, const struct file *f, size_t bytes_max,
+                      struct err_text *e) {
+    int rc = 0;
     char *data = NULL;
-    if (f.bytes > bytes_max) {
+    if (f->bytes > bytes_max) {
         rc =
             err_set(e, ERR_FATAL_MODEL, "%.256s has %llu bytes, more than the %zu that are allowed",
-                    name, (unsigned long long)f.bytes, bytes_max);
+                    f->name, (unsigned long long)f->bytes, bytes_max);
         goto out;
     }
-    data = mem_alloc((size_t)f.bytes + 1);
+    data = mem_alloc((size_t)f->bytes + 1);
     if (data == NULL) {
-        rc = err_set(e, ERR_FATAL_NOMEM, "no memory for %.256s", name);
+        rc = err_set(e, ERR_FATAL_NOMEM, "no memory for %.256s", f->name);
         goto out;
     }
-    rc = file_read_at(&f, 0, data, (size_t)f.bytes, e);
+    rc = file_read_at(f, 0, data, (size_t)f->bytes, e);
 out:
-    close(f.fd);
+    close(f->fd);
     if (rc != 0) {
         mem_free(data);
         return rc;
     }
-    data[f.bytes] = '\0';
-    *out = (struct file_bytes){.data = data, .bytes = (size_t)f.bytes};
+    data[f->bytes] = '\0';
+    *out = (struct file_bytes){.data = data, .bytes = (size_t)f->bytes};
     return 0;
+}
+
+int file_read_whole(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
+                    struct err_text *e) {
+    struct file f;
+    int rc = file_open(&f, folder, name, e);
+    return rc == 0 ? read_whole(out, &f, bytes_max, e) : rc;
+}
+
+int file_read_path(struct file_bytes *out, const char *path, size_t bytes_max, struct err_text *e) {
+    struct file f;
+    int rc = open_path(&f, path, path, e);
+    return rc == 0 ? read_whole(out, &f, bytes_max, e) : rc;
 }

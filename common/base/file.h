@@ -35,5 +35,7 @@ struct file_bytes {
 // out->data.
 int file_read_whole(struct file_bytes *out, const char *folder, const char *name, size_t bytes_max,
                     struct err_text *e);
+// The same for a file that belongs to no folder, as a person gave its path.
+int file_read_path(struct file_bytes *out, const char *path, size_t bytes_max, struct err_text *e);
 
 #endif

@@ -8,7 +8,7 @@
 #include "common/base/check.h"
 #include "common/conf/options_private.h"
 
-#define OPTIONS_MAX 64
+#define OPTIONS_MAX 96
 #define NAME_BYTES_MAX 64
 #define WHERE_BYTES_MAX 400
 #define ENVIRONMENT_PREFIX "MOESAIC_"
@@ -117,11 +117,22 @@ static int set_from(struct parse *p, const struct option *o, enum source source,
 
 // --- flags
 
+// Neither the command line nor a file of options, which is often shared, is a place for a secret.
+static int refuse_secret(const struct option *o, const char *where, struct err_text *e) {
+    char variable[NAME_BYTES_MAX + 16];
+    variable_name(o->name, variable, sizeof variable);
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "%s: a secret given here can be read by others; put it into a file "
+                   "(--%s-file FILE) or the variable %s",
+                   where, o->name, variable);
+}
+
 static int set_flag(struct parse *p, const char *name, const char *value, struct err_text *e) {
     char where[WHERE_BYTES_MAX];
     snprintf(where, sizeof where, "--%s", name);
     const struct option *o = option_find(p->table, name);
     if (o == NULL) return unknown(p, where, name, e);
+    if (o->type == OPTION_SECRET) return refuse_secret(o, where, e);
     if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "%s: needs a value", where);
     return set_from(p, o, SOURCE_FLAG, &(struct option_text){value, where, p->arena}, e);
 }
@@ -223,6 +234,7 @@ static int set_yaml(void *context, const char *key, const char *value, unsigned 
     char where[WHERE_BYTES_MAX];
     snprintf(where, sizeof where, "%.300s:%u: %.64s", p->config_path, line, key);
     const struct option *o = option_find(p->table, key);
+    if (o != NULL && o->type == OPTION_SECRET) return refuse_secret(o, where, e);
     if (o != NULL)
         return set_from(p, o, SOURCE_YAML, &(struct option_text){value, where, p->arena}, e);
     if (is_elsewhere(p->table, key)) return 0;
@@ -284,7 +296,13 @@ void options_print_help(const struct option_table *table, FILE *to) {
         "YAML file given by --config. Flags win over variables, variables over the file.\n\n");
     for (size_t i = 0; i < table->n_options; i++) {
         const struct option *o = &table->options[i];
-        fprintf(to, "  --%s%s%s", o->name, o->argument ? " " : "", o->argument ? o->argument : "");
+        char variable[NAME_BYTES_MAX + 16];
+        variable_name(o->name, variable, sizeof variable);
+        if (o->type == OPTION_SECRET)
+            fprintf(to, "  %s (only as a variable)", variable);
+        else
+            fprintf(to, "  --%s%s%s", o->name, o->argument ? " " : "",
+                    o->argument ? o->argument : "");
         if (o->choices != NULL) fprintf(to, " (%s)", o->choices);
         if (o->fallback != NULL) fprintf(to, " [%s]", o->fallback);
         fprintf(to, "\n      %s\n", o->help);
@@ -310,8 +328,11 @@ void options_print_markdown(const struct option_table *table, FILE *to) {
         const struct option *o = &table->options[i];
         char name[NAME_BYTES_MAX + 16];
         variable_name(o->name, name, sizeof name);
-        fprintf(to, "| `--%s` | `%s` | %s | %s", o->name, name, o->fallback ? o->fallback : "-",
-                o->help);
+        if (o->type == OPTION_SECRET)
+            fprintf(to, "| - | `%s` | - | %s", name, o->help);
+        else
+            fprintf(to, "| `--%s` | `%s` | %s | %s", o->name, name, o->fallback ? o->fallback : "-",
+                    o->help);
         if (o->choices != NULL) print_choices(o->choices, to);
         if (o->lws != NULL) fprintf(to, " Else from `%s`.", o->lws);
         fprintf(to, " |\n");

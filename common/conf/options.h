@@ -17,6 +17,7 @@
 
 enum option_type {
     OPTION_STRING,  // const char *, NULL when unset
+    OPTION_SECRET,  // the same, but only from a variable: flags show in the process list
     OPTION_CHOICE,  // const char *, one of the row's choices
     OPTION_BOOL,    // bool; --name, --name=true|false, --no-name
     OPTION_UINT,    // uint32_t
@@ -41,7 +42,8 @@ struct option {
     const char *argument; // what --help calls the value; NULL for a boolean
     const char *choices;  // "a|b|c" for OPTION_CHOICE
     double min, max;      // of numbers; both 0 = the type's own range
-    const char *lws;      // variable that gives the value when nothing else does, or NULL
+    const char *lws; // another system's variable that gives the value when nothing else does, or
+                     // NULL
     const char *help;
 };
 
@@ -88,10 +90,19 @@ int options_parse_yaml(const char *text, size_t bytes, const char *name,
 
 // --- the programs' own structs and tables (options_tables.c)
 
+// How leader and workers know each other.
+struct control_options {
+    const char *token_file, *token;          // token: from the variable
+    const char *tls_cert, *tls_key, *tls_ca; // files
+    bool insecure;                           // the token may travel in clear
+};
+
 struct leader_options {
-    const char *model, *served_model_name, *host, *api_key_file;
+    const char *model, *served_model_name, *host, *api_key_file, *api_key;
+    const char *ssl_certfile, *ssl_keyfile, *ssl_ca_certs, *ssl_cert_reqs;
     uint16_t port, grpc_port, control_port;
-    const char *control_host, *control_token_file;
+    const char *control_host;
+    struct control_options control;
     const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *log_format, *interface,
         *transports;
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
@@ -105,8 +116,9 @@ struct leader_options {
 };
 
 struct worker_options {
-    const char *leader, *model, *name, *kernels, *control_token_file, *log_level, *log_format,
-        *interface, *transports;
+    const char *leader, *model, *name, *kernels, *log_level, *log_format, *interface, *transports;
+    struct control_options control;
+    const char *control_tls_name;
     int64_t shutdown_timeout;  // ns
     int32_t rank;              // -1 = lws_worker_index - 1 in a group, else any
     uint32_t lws_worker_index; // 0 = not in a group
@@ -115,7 +127,8 @@ struct worker_options {
 };
 
 struct ctl_options {
-    const char *url, *api_key_file, *model, *concurrency;
+    const char *url, *api_key_file, *api_key, *model, *concurrency;
+    const char *ca_file, *cert_file, *key_file;
     float temperature;
     uint32_t max_tokens, requests, seed;
 };

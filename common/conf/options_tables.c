@@ -9,8 +9,18 @@
 
 // Options that both programs have.
 #define COMMON_OPTIONS(AT)                                                                         \
-    {"control-token-file", OPTION_STRING, AT(control_token_file), .argument = "FILE",              \
-     .help = "File whose first line is the token that workers present and the leader checks."},    \
+    {"control-token-file", OPTION_STRING, AT(control.token_file), .argument = "FILE",              \
+     .help = "File with the token that workers present and the leader checks."},                   \
+        {"control-token", OPTION_SECRET, AT(control.token), .help = "The token itself."},          \
+        {"control-tls-cert", OPTION_STRING, AT(control.tls_cert), .argument = "FILE",              \
+         .help = "Certificate (PEM) that this program shows on the control plane."},               \
+        {"control-tls-key", OPTION_STRING, AT(control.tls_key), .argument = "FILE",                \
+         .help = "Key (PEM) of --control-tls-cert."},                                              \
+        {"control-tls-ca", OPTION_STRING, AT(control.tls_ca), .argument = "FILE",                  \
+         .help = "Authorities (PEM) that the other side's certificate must come from; the leader " \
+                 "then asks each worker for one."},                                                \
+        {"control-insecure", OPTION_BOOL, AT(control.insecure), .fallback = "false",               \
+         .help = "Let the control token travel in clear beyond loopback, on a private network."},  \
         {"interface", OPTION_STRING, AT(interface), .argument = "DEVICE",                          \
          .help = "Network device of the data plane (eth0); default: UCX's choice."},               \
         {"transports",                                                                             \
@@ -52,10 +62,23 @@ static const struct option leader_options[] = {
     {"port", OPTION_PORT, LEADER(port), .fallback = "8000", .argument = "PORT",
      .help = "Port to serve HTTP on; 0 picks a free one."},
     {"api-key-file", OPTION_STRING, LEADER(api_key_file), .argument = "FILE",
-     .help = "File whose first line is the bearer token that /v1 endpoints ask for."},
+     .help = "File of the keys that HTTP's /v1 and gRPC ask for: one a line, KEY or NAME KEY; # "
+             "begins a comment."},
+    {"api-key", OPTION_SECRET, LEADER(api_key), .lws = "VLLM_API_KEY",
+     .help = "Such a key itself, or several lines of them."},
+    {"ssl-certfile", OPTION_STRING, LEADER(ssl_certfile), .argument = "FILE",
+     .help = "Certificate (PEM, with its chain): HTTP and gRPC are then served over TLS."},
+    {"ssl-keyfile", OPTION_STRING, LEADER(ssl_keyfile), .argument = "FILE",
+     .help = "Key (PEM) of --ssl-certfile."},
+    {"ssl-ca-certs", OPTION_STRING, LEADER(ssl_ca_certs), .argument = "FILE",
+     .help = "Authorities (PEM) that clients' certificates must come from."},
+    {"ssl-cert-reqs", OPTION_CHOICE, LEADER(ssl_cert_reqs), .fallback = "auto", .argument = "WHICH",
+     .choices = "auto|none|optional|required|0|1|2",
+     .help = "Whether clients need a certificate; auto: required with --ssl-ca-certs, else none."},
     {"control-host", OPTION_STRING, LEADER(control_host), .fallback = "127.0.0.1",
      .argument = "ADDRESS",
-     .help = "Address on which workers join (gRPC). Beyond loopback a control token is required."},
+     .help = "Address on which workers join (gRPC). Beyond loopback a control token or "
+             "--control-tls-ca is required."},
     {"control-port", OPTION_PORT, LEADER(control_port), .fallback = "8500", .argument = "PORT",
      .help = "Port on which workers join; 0 picks a free one."},
     {"grpc-port", OPTION_PORT, LEADER(grpc_port), .fallback = "8001", .argument = "PORT",
@@ -118,6 +141,8 @@ static const struct option worker_options[] = {
      .help = "Index of this pod in its LeaderWorkerSet group; 0: not in one."},
     {"name", OPTION_STRING, WORKER(name), .argument = "NAME",
      .help = "Name in logs and status; default: host:pid."},
+    {"control-tls-name", OPTION_STRING, WORKER(control_tls_name), .argument = "NAME",
+     .help = "Name that the leader's certificate must have; default: the host of --leader."},
     {"threads", OPTION_UINT, WORKER(threads), .fallback = "0", .argument = "N", .max = 1024,
      .help = "Compute threads; 0: this worker's share of the cores it may use."},
     {"memory", OPTION_BYTES, WORKER(memory), .fallback = "0", .argument = "SIZE",
@@ -132,7 +157,15 @@ static const struct option ctl_options[] = {
     {"url", OPTION_STRING, CTL(url), .fallback = "http://127.0.0.1:8000", .argument = "URL",
      .help = "Where the leader serves its API."},
     {"api-key-file", OPTION_STRING, CTL(api_key_file), .argument = "FILE",
-     .help = "File whose first line is the bearer token to send."},
+     .help = "File with the API key to send; of several, the first."},
+    {"api-key", OPTION_SECRET, CTL(api_key), .help = "The API key itself."},
+    {"ca-file", OPTION_STRING, CTL(ca_file), .argument = "FILE",
+     .help = "Authorities (PEM) that the leader's certificate must come from; default: the "
+             "system's."},
+    {"cert-file", OPTION_STRING, CTL(cert_file), .argument = "FILE",
+     .help = "Certificate (PEM) to show to a leader that asks for one."},
+    {"key-file", OPTION_STRING, CTL(key_file), .argument = "FILE",
+     .help = "Key (PEM) of --cert-file."},
     {"model", OPTION_STRING, CTL(model), .argument = "NAME",
      .help = "Served model name; default: the first that the leader lists."},
     {"temperature", OPTION_FLOAT, CTL(temperature), .fallback = "0", .argument = "T", .max = 2,

@@ -146,6 +146,7 @@ int option_set(const struct option *o, void *out, const struct option_text *valu
     void *field = (char *)out + o->offset;
     const char *text = value->text, *where = value->where;
     switch (o->type) {
+    case OPTION_SECRET:
     case OPTION_STRING: return set_string(field, text, value->arena, e);
     case OPTION_CHOICE:
         if (!is_choice(o->choices, text))

@@ -9,7 +9,14 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/base/secret.h"
 #include "common/net/channel_impl.h"
+
+static void free_strings(struct channel *c) {
+    mem_free((void *)(uintptr_t)c->config.address);
+    secret_free((char *)(uintptr_t)c->config.token);
+    mem_free((void *)(uintptr_t)c->config.tls_name);
+}
 
 static bool copy_string(const char **field) {
     if (*field == NULL) return true;
@@ -21,10 +28,10 @@ int channel_init(struct channel *c, const struct channel_ops *ops,
                  const struct channel_config *config, struct err_text *e) {
     check(config->env != NULL && config->waker != NULL && config->address != NULL);
     *c = (struct channel){.ops = ops, .config = *config};
-    if (!copy_string(&c->config.address))
-        return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");
-    if (!copy_string(&c->config.token)) {
-        mem_free((void *)(uintptr_t)c->config.address);
+    bool copied = copy_string(&c->config.address) & copy_string(&c->config.token) &
+                  copy_string(&c->config.tls_name);
+    if (!copied) {
+        free_strings(c);
         return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");
     }
     pthread_mutex_init(&c->lock, NULL);
@@ -38,8 +45,7 @@ void channel_finish(struct channel *c) {
         channel_item_free(item);
     }
     pthread_mutex_destroy(&c->lock);
-    mem_free((void *)(uintptr_t)c->config.address);
-    mem_free((void *)(uintptr_t)c->config.token);
+    free_strings(c);
 }
 
 struct channel_item *channel_item_make(enum channel_event_kind kind, uint64_t peer,
@@ -192,4 +198,15 @@ int channel_address_check(const char *address, struct err_text *e) {
         return err_set(e, ERR_FATAL_CONFIG, "%.300s: the port is not a number from 1 to 65535",
                        address);
     return 0;
+}
+
+int channel_check_token(const struct channel_config *config, struct err_text *e) {
+    if (config->token == NULL || config->tls != NULL || config->token_in_clear ||
+        channel_is_local(config->address))
+        return 0;
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "%.200s is beyond loopback and the control token would travel in clear: set up "
+                   "TLS (--control-tls-cert, --control-tls-key, --control-tls-ca), or say "
+                   "--control-insecure on a private network",
+                   config->address);
 }

@@ -7,11 +7,13 @@
 #ifndef MOESAIC_COMMON_NET_CHANNEL_H
 #define MOESAIC_COMMON_NET_CHANNEL_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/env.h"
 #include "common/base/err.h"
+#include "common/net/tls_files.h"
 
 // Version of proto/control.proto and proto/step.proto; both sides refuse another.
 #define CONTROL_PROTOCOL 1
@@ -38,7 +40,12 @@ struct channel_config {
     struct env *env;
     struct waker *waker;         // the owner thread's
     const char *address;         // "host:port" to listen on or dial
-    const char *token;           // bearer token, or NULL. Refused beyond loopback without one
+    const char *token;           // bearer token, or NULL. Needed to listen beyond loopback, unless
+                                 // tls asks workers for certificates
+    bool token_in_clear;         // a token may leave this machine without tls
+    struct tls_files *tls;       // gRPC only; NULL: plain text. Outlives the channel
+    const char *tls_name;        // client: the name that the server's certificate must have; NULL:
+                                 // the address's
     struct channel_mem_hub *hub; // memory only
     // Called on the channel's own thread for each arrived message before it enters the inbox (the
     // worker uses it to interrupt the fabric when an epoch closes). May be NULL; must not block.

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>
 
 #include "common/base/check.h"
@@ -17,6 +16,7 @@
 #include "common/net/grpc_runtime.h"
 #include "common/net/grpc_server.h"
 #include "common/net/grpc_stream.h"
+#include "common/net/grpc_tls.h"
 
 #define REMINDER_NS (60 * NS_PER_S)
 #define JOIN_PATH "/moesaic.control.v1.Cluster/Join"
@@ -171,9 +171,10 @@ static void run_call(struct channel_grpc_client *c, struct grpc_stream *s) {
 static grpc_call *make_call(struct channel_grpc_client *c, grpc_channel **channel) {
     struct grpc_runtime_args args;
     grpc_runtime_client_args(&args, CONTROL_MESSAGE_BYTES_MAX);
-    grpc_channel_credentials *plain = grpc_insecure_credentials_create();
-    *channel = grpc_channel_create(c->base.config.address, plain, &args.list);
-    grpc_channel_credentials_release(plain);
+    if (c->base.config.tls_name != NULL) grpc_runtime_server_name(&args, c->base.config.tls_name);
+    grpc_channel_credentials *credentials = grpc_tls_client(c->base.config.tls);
+    *channel = grpc_channel_create(c->base.config.address, credentials, &args.list);
+    grpc_channel_credentials_release(credentials);
     return grpc_channel_create_call(*channel, NULL, GRPC_PROPAGATE_DEFAULTS, c->queue,
                                     grpc_slice_from_static_string(JOIN_PATH), NULL,
                                     gpr_inf_future(GPR_CLOCK_REALTIME), NULL);
@@ -377,6 +378,8 @@ static const struct channel_ops client_ops = {
     .taken = client_taken, .send = client_send, .drop = client_drop, .close = client_close};
 
 static int check_dial(const struct channel_config *config, struct err_text *e) {
+    int rc = channel_check_token(config, e);
+    if (rc != 0) return rc;
     if (config->token != NULL && strlen(config->token) > 400)
         return err_set(e, ERR_FATAL_CONFIG, "the token has more than 400 characters");
     for (const char *p = config->token; p != NULL && *p != '\0'; p++) {

@@ -34,7 +34,8 @@ struct join_peer {
 
 struct channel_grpc_server {
     struct channel base;
-    struct grpc_server_host *host; // owned
+    struct grpc_server_host *host; // owned, as the keys
+    struct keys *keys;             // the token; NULL: none
     pthread_mutex_t peers_lock;    // guards the list and what is in it
     struct join_peer *peers;
     uint64_t last_number;
@@ -189,6 +190,7 @@ static void server_drop(struct channel *base, uint64_t peer, bool refused, const
 static void server_close(struct channel *base) {
     struct channel_grpc_server *c = (struct channel_grpc_server *)base;
     grpc_server_host_destroy(c->host);
+    keys_destroy(c->keys);
     check(c->peers == NULL);
     pthread_mutex_destroy(&c->peers_lock);
     channel_finish(base);
@@ -199,9 +201,14 @@ static const struct channel_ops server_ops = {
     .taken = server_taken, .send = server_send, .drop = server_drop, .close = server_close};
 
 static int start_host(struct channel_grpc_server *c, uint16_t *port, struct err_text *e) {
+    int rc = channel_check_token(&c->base.config, e);
+    if (rc == 0 && c->base.config.token != NULL)
+        rc = keys_create_one(&c->keys, c->base.config.token, e);
+    if (rc != 0) return rc;
     struct grpc_server_config config = {.env = c->base.config.env,
                                         .address = c->base.config.address,
-                                        .token = c->base.config.token,
+                                        .keys = c->keys,
+                                        .tls = c->base.config.tls,
                                         .message_bytes_max = CONTROL_MESSAGE_BYTES_MAX,
                                         .calls_a_connection = STREAMS_A_CONNECTION};
     struct grpc_method join = {.path = JOIN_PATH,
@@ -212,7 +219,7 @@ static int start_host(struct channel_grpc_server *c, uint16_t *port, struct err_
                                .message = join_message,
                                .half_closed = join_half_closed,
                                .closed = join_closed};
-    int rc = grpc_server_host_create(&c->host, &config, e);
+    rc = grpc_server_host_create(&c->host, &config, e);
     if (rc != 0) return rc;
     grpc_server_host_register(c->host, &join);
     return grpc_server_host_start(c->host, port, e);

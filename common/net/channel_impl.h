@@ -79,5 +79,7 @@ int64_t channel_backoff_next(struct channel_backoff *b, const struct channel_att
 
 // Whether the host of "host:port" or a "unix:" path can only be reached from this machine.
 bool channel_is_local(const char *address);
+// Refuses a token that would leave this machine in clear, unless the config allows it.
+int channel_check_token(const struct channel_config *config, struct err_text *e);
 
 #endif

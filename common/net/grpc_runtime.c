@@ -114,3 +114,11 @@ void grpc_runtime_streams_max(struct grpc_runtime_args *args, int n) {
     const struct setting limit = {GRPC_ARG_MAX_CONCURRENT_STREAMS, n};
     add(args, &limit, 1);
 }
+
+void grpc_runtime_server_name(struct grpc_runtime_args *args, const char *name) {
+    check(args->list.num_args < GRPC_RUNTIME_ARGS_MAX);
+    grpc_arg *arg = &args->args[args->list.num_args++];
+    *arg = (grpc_arg){.type = GRPC_ARG_STRING,
+                      .key = (char *)(uintptr_t)GRPC_SSL_TARGET_NAME_OVERRIDE_ARG};
+    arg->value.string = (char *)(uintptr_t)name;
+}

@@ -36,5 +36,7 @@ void grpc_runtime_client_args(struct grpc_runtime_args *out, int message_bytes_m
 void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms);
 // A server's: calls at once on one connection.
 void grpc_runtime_streams_max(struct grpc_runtime_args *args, int n);
+// Checks the server's certificate against this name instead of the address's. Not copied.
+void grpc_runtime_server_name(struct grpc_runtime_args *args, const char *name);
 
 #endif

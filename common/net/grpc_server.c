@@ -1,4 +1,4 @@
-// grpc_server.c: the completion-queue loop: takes calls, checks path and token, hands messages to
+// grpc_server.c: the completion-queue loop: takes calls, checks path and key, hands messages to
 // the methods.
 //
 // Closing has one safe order (anything else aborts inside gRPC or leaks its threads): stop
@@ -23,6 +23,7 @@
 #include "common/net/channel_impl.h"
 #include "common/net/grpc_runtime.h"
 #include "common/net/grpc_stream.h"
+#include "common/net/grpc_tls.h"
 
 #define METHODS_MAX 32
 #define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
@@ -37,6 +38,7 @@ struct grpc_server_call {
     const struct grpc_method *method;    // NULL: refused
     const grpc_metadata_array *metadata; // what came with it; NULL outside opened
     void *state;
+    int32_t key; // of the host's keys, or KEY_NONE
     int64_t opened_ns;
     atomic_bool asked; // a message came
     int was_cancelled; // written by gRPC
@@ -53,7 +55,9 @@ struct request {
 
 struct grpc_server_host {
     struct env *env;
-    char *address, *token;
+    char *address;
+    const struct keys *keys;
+    struct grpc_tls tls;
     int message_bytes_max, keepalive_ms, calls_a_connection;
     grpc_server *server;
     grpc_completion_queue *queue;
@@ -73,6 +77,10 @@ struct grpc_server_host {
 };
 
 // --- calls
+
+int32_t grpc_server_call_key(const struct grpc_server_call *call) {
+    return call->key;
+}
 
 void grpc_server_call_ref(struct grpc_server_call *call) {
     atomic_fetch_add(&call->refs, 1);
@@ -157,26 +165,13 @@ static void request_finish(struct request *r) {
     grpc_metadata_array_destroy(&r->metadata);
 }
 
-// In the same time for every wrong token of one length.
-static bool equal_secret(const uint8_t *a, const uint8_t *b, size_t bytes) {
-    uint8_t different = 0;
-    for (size_t i = 0; i < bytes; i++)
-        different = (uint8_t)(different | (a[i] ^ b[i]));
-    return different == 0;
-}
-
-static bool has_token(const struct grpc_server_host *h, const grpc_metadata_array *metadata) {
-    static const char prefix[] = "Bearer ";
-    size_t prefix_bytes = sizeof prefix - 1, token_bytes = strlen(h->token);
+static int32_t key_of(const struct grpc_server_host *h, const grpc_metadata_array *metadata) {
     for (size_t i = 0; i < metadata->count; i++) {
         const grpc_metadata *m = &metadata->metadata[i];
-        if (grpc_slice_str_cmp(m->key, "authorization") != 0) continue;
-        const uint8_t *value = GRPC_SLICE_START_PTR(m->value);
-        size_t bytes = GRPC_SLICE_LENGTH(m->value);
-        return bytes == prefix_bytes + token_bytes && memcmp(value, prefix, prefix_bytes) == 0 &&
-               equal_secret(value + prefix_bytes, (const uint8_t *)h->token, token_bytes);
+        if (grpc_slice_str_cmp(m->key, "authorization") == 0)
+            return keys_find(h->keys, GRPC_SLICE_START_PTR(m->value), GRPC_SLICE_LENGTH(m->value));
     }
-    return false;
+    return KEY_NONE;
 }
 
 static const struct grpc_method *find_method(const struct grpc_server_host *h,
@@ -224,8 +219,8 @@ static void log_more_refusals(struct grpc_server_host *h) {
 
 static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,
                             grpc_call *core) {
-    log_refusal(h, call, core, "the token is missing or wrong");
-    refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the token is missing or wrong");
+    log_refusal(h, call, core, "the key or token is missing or wrong");
+    refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the key or token is missing or wrong");
 }
 
 static bool is_full(const struct grpc_server_host *h, const struct grpc_method *method) {
@@ -264,12 +259,13 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
     }
     list_add(h, call);
     watch_close(call);
+    call->key = h->keys != NULL ? key_of(h, &r->metadata) : KEY_NONE;
     const struct grpc_method *method = find_method(h, &r->details);
     if (atomic_load(&h->closing))
         refuse(call, GRPC_STATUS_UNAVAILABLE, "the server is closing");
     else if (method == NULL)
         refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
-    else if (h->token != NULL && !method->without_token && !has_token(h, &r->metadata))
+    else if (h->keys != NULL && !method->without_token && call->key == KEY_NONE)
         refuse_stranger(h, call, r->call);
     else if (is_full(h, method)) {
         log_refusal(h, call, r->call, "too many streams are open");
@@ -386,13 +382,16 @@ static void *loop(void *arg) {
 
 // --- life
 
+static bool asks_certificates(const struct grpc_server_config *config) {
+    return config->tls != NULL && tls_files_peers(config->tls) == TLS_PEERS_REQUIRED;
+}
+
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,
                             struct err_text *e) {
-    if (config->token == NULL && !channel_is_local(config->address))
+    if (config->keys == NULL && !asks_certificates(config) && !channel_is_local(config->address))
         return err_set(e, ERR_FATAL_CONFIG,
-                       "refusing to listen on %s without a token: beyond loopback anyone could "
-                       "join; set one or "
-                       "listen on 127.0.0.1",
+                       "refusing to listen on %s without a key, a token or clients' certificates: "
+                       "beyond loopback anyone could call; set one or listen on 127.0.0.1",
                        config->address);
     struct grpc_server_host *h = mem_zalloc(sizeof *h);
     if (h == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
@@ -402,10 +401,9 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
     h->keepalive_ms = config->keepalive_ms;
     h->calls_a_connection = config->calls_a_connection;
     h->address = mem_strdup(config->address);
-    h->token = config->token != NULL ? mem_strdup(config->token) : NULL;
-    if (h->address == NULL || (config->token != NULL && h->token == NULL)) {
-        mem_free(h->address);
-        mem_free(h->token);
+    h->keys = config->keys;
+    h->tls.files = config->tls;
+    if (h->address == NULL) {
         mem_free(h);
         return err_set(e, ERR_FATAL_NOMEM, "no memory for the gRPC server");
     }
@@ -444,9 +442,9 @@ static const char *bind_error(const char *address) {
 }
 
 static int bind_port(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
-    grpc_server_credentials *plain = grpc_insecure_server_credentials_create();
-    int bound = grpc_server_add_http2_port(h->server, h->address, plain);
-    grpc_server_credentials_release(plain);
+    grpc_server_credentials *credentials = grpc_tls_server(&h->tls);
+    int bound = grpc_server_add_http2_port(h->server, h->address, credentials);
+    grpc_server_credentials_release(credentials);
     if (bound == 0)
         return err_set(e, ERR_FATAL_IO, "cannot listen on %s: %s", h->address,
                        bind_error(h->address));
@@ -478,8 +476,8 @@ int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct er
     grpc_runtime_block_signals(&old);
     int rc = start(h, port, e);
     grpc_runtime_restore_signals(&old);
-    if (rc == 0 && h->token != NULL && !channel_is_local(h->address))
-        log_warn("grpc", "the token travels unencrypted on %s: keep this network private",
+    if (rc == 0 && h->keys != NULL && h->tls.files == NULL && !channel_is_local(h->address))
+        log_warn("grpc", "keys and tokens travel unencrypted on %s: keep this network private",
                  h->address);
     return rc;
 }
@@ -513,6 +511,5 @@ void grpc_server_host_destroy(struct grpc_server_host *h) {
     grpc_runtime_stop();
     pthread_mutex_destroy(&h->lock);
     mem_free(h->address);
-    mem_free(h->token);
     mem_free(h);
 }

@@ -14,6 +14,8 @@
 
 #include "common/base/env.h"
 #include "common/base/err.h"
+#include "common/net/keys.h"
+#include "common/net/tls_files.h"
 
 struct grpc_server_host;
 struct grpc_server_call;
@@ -23,7 +25,7 @@ struct grpc_server_call;
 
 struct grpc_method {
     const char *path;   // "/moesaic.control.v1.Cluster/Join"
-    bool without_token; // may be called without the server's token
+    bool without_token; // may be called without a key
     bool early_header;  // the client is told at once that its call was accepted, before any message
     int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
     uint32_t calls_max; // at once, others are refused; 0: no limit
@@ -42,11 +44,12 @@ struct grpc_method {
 
 struct grpc_server_config {
     struct env *env;
-    const char *address;    // "host:port", port 0 picks one; "unix:path"
-    const char *token;      // bearer token or NULL. Beyond loopback one is required
-    int message_bytes_max;  // of one received
-    int calls_a_connection; // at once, others wait at the client; 0: no limit
-    int keepalive_ms;       // a client that is silent for twice this is lost; 0: a second
+    const char *address;     // "host:port", port 0 picks one; "unix:path"
+    const struct keys *keys; // who may call; NULL: everybody. Outlives the host, as does tls
+    struct tls_files *tls;   // NULL: plain text. Beyond loopback keys or certificates are required
+    int message_bytes_max;   // of one received
+    int calls_a_connection;  // at once, others wait at the client; 0: no limit
+    int keepalive_ms;        // a client that is silent for twice this is lost; 0: a second
 };
 
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,
@@ -63,6 +66,9 @@ void grpc_server_host_destroy(struct grpc_server_host *h);
 // when there is none, it does not fit, or the call has left opened. Server's thread.
 bool grpc_server_call_metadata(const struct grpc_server_call *call, const char *key, char *out,
                                size_t bytes);
+
+// The number of the key that the call came with, or KEY_NONE. Any thread that has the call.
+int32_t grpc_server_call_key(const struct grpc_server_call *call);
 
 // Any thread that holds a reference; opened may take one, closed must have given it back or do it
 // later.

@@ -329,7 +329,9 @@ START_TEST(an_api_key_guards_v1_and_status) {
     struct house h;
     struct buf out;
     house_start(&h, (struct toy_script){0}, 64);
-    h.toy.serving->api_key = "secret";
+    struct keys *set;
+    ck_assert_int_eq(keys_create_one(&set, "secret", NULL), 0);
+    h.toy.serving->keys = set;
     json_t *r = post(&h, CHAT, "{" HELLO "}", 401);
     ck_assert_str_eq(string_at(r, "error", "code"), "invalid_api_key");
     json_decref(r);
@@ -355,6 +357,7 @@ START_TEST(an_api_key_guards_v1_and_status) {
     ck_assert_int_eq(http_client_status(&out), 401);
     buf_finish(&out);
     house_stop(&h);
+    keys_destroy(set);
 }
 END_TEST
 

@@ -53,11 +53,11 @@ static void stream(void *context, struct http_call *c) {
     hold(context, c);
 }
 
-static const struct http_route routes[] = {{"/echo", HTTP_POST, echo},
-                                           {"/get", HTTP_GET, echo},
-                                           {"/tree/", HTTP_GET, echo},
-                                           {"/hold", HTTP_POST, hold},
-                                           {"/stream", HTTP_POST, stream}};
+static const struct http_route routes[] = {{"/echo", HTTP_POST, echo, false},
+                                           {"/get", HTTP_GET, echo, false},
+                                           {"/tree/", HTTP_GET, echo, false},
+                                           {"/hold", HTTP_POST, hold, false},
+                                           {"/stream", HTTP_POST, stream, false}};
 
 static void site_start(struct site *s) {
     struct err_text e;

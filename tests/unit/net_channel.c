@@ -320,6 +320,9 @@ START_TEST(listening_beyond_loopback_needs_a_token) {
     ck_assert_int_eq(channel_listen_grpc(&server, &config, &port, &e), ERR_FATAL_CONFIG);
     ck_assert_ptr_nonnull(strstr(e.text, "token"));
     config.token = "secret";
+    ck_assert_int_eq(channel_listen_grpc(&server, &config, &port, &e), ERR_FATAL_CONFIG);
+    ck_assert_ptr_nonnull(strstr(e.text, "--control-insecure"));
+    config.token_in_clear = true;
     ck_assert_int_eq(channel_listen_grpc(&server, &config, &port, &e), 0);
     ck_assert_uint_ne(port, 0);
     close_env();
