@@ -200,6 +200,7 @@ static int dial(struct process *p, struct err_text *e) {
                                     .tls = p->tls,
                                     .tls_name = p->options.control_tls_name,
                                     .peek = worker_peek,
+                                    .lost = worker_lost,
                                     .peek_context = p->worker};
     int rc = channel_dial_grpc(&p->channel, &config, e);
     if (rc == 0) worker_attach(p->worker, p->channel);

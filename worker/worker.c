@@ -126,6 +126,11 @@ void worker_peek(void *context, const uint8_t *data, size_t bytes) {
         fabric_interrupt(w->config.fabric);
 }
 
+void worker_lost(void *context) {
+    struct worker *w = context;
+    if (atomic_load(&w->open_epoch) != 0) fabric_interrupt(w->config.fabric);
+}
+
 // --- epochs
 
 static void end_epoch(struct worker *w) {

@@ -54,6 +54,8 @@ void worker_drain(struct worker *w);
 // Called on the channel's thread (channel_config.peek): interrupts the fabric when the leader
 // closes the epoch. w is a struct worker *.
 void worker_peek(void *w, const uint8_t *data, size_t bytes);
+// Likewise (channel_config.lost): without a leader the epoch is over too.
+void worker_lost(void *w);
 // Any thread: makes heartbeats even while a long step or load runs. The process's control thread
 // calls it each heartbeat_ns; with single_thread the engine loop does.
 void worker_heartbeat(struct worker *w);

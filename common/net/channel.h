@@ -50,7 +50,10 @@ struct channel_config {
     // Called on the channel's own thread for each arrived message before it enters the inbox (the
     // worker uses it to interrupt the fabric when an epoch closes). May be NULL; must not block.
     void (*peek)(void *context, const uint8_t *data, size_t bytes);
-    void *peek_context;
+    // Likewise when the client's open stream has ended, before its CHANNEL_CLOSED enters the inbox:
+    // an owner that sits in the fabric would not look there for long. May be NULL; must not block.
+    void (*lost)(void *context);
+    void *peek_context; // of both
 };
 
 // Server side: port 0 picks one; *port is the bound port. A port in use is an error that names it.

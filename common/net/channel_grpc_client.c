@@ -233,6 +233,8 @@ static void withdraw(struct channel_grpc_client *c) {
 static void report(struct channel_grpc_client *c) {
     const struct attempt *a = &c->attempt;
     if (a->opened) {
+        const struct channel_config *config = &c->base.config;
+        if (config->lost != NULL) config->lost(config->peek_context);
         channel_push(&c->base, channel_item_make(CHANNEL_CLOSED, 1, a->text));
         return;
     }

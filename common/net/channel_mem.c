@@ -198,6 +198,8 @@ static void say_closed(struct mem_stream *s, int side, const struct mem_close *h
     }
     if (own) purge(end->channel, s->generation, true);
     if (own) end->due_ns = 0; // no delay to oneself
+    const struct channel_config *config = &end->channel->base.config;
+    if (side == CLIENT && config->lost != NULL) config->lost(config->peek_context);
     const char *text = how->dies               ? "connection reset: the other process is gone"
                        : side == CLIENT || own ? how->reason
                                                : "the worker closed the stream";

@@ -43,11 +43,15 @@ class Process:
         self.name = name
         self.log_path = pathlib.Path(folder) / f"{name}.log"
         self.log_file = open(self.log_path, "ab")
+        self.log_start = self.log_file.tell()  # an earlier process may have had this name
         self.popen = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log_file, stderr=self.log_file,
                                       preexec_fn=die_with_parent)
 
     def log(self):
         return self.log_path.read_text(errors="replace")
+
+    def own_log(self):
+        return self.log_path.read_bytes()[self.log_start:].decode(errors="replace")
 
     def alive(self):
         return self.popen.poll() is None
@@ -57,6 +61,12 @@ class Process:
 
     def wait(self, seconds=30):
         return self.popen.wait(seconds)
+
+    def end_after(self, number):
+        """Waits for the end that a signal brings; 30 s are enough for a drain."""
+        if number != signal.SIGKILL:
+            self.popen.wait(30)
+        self.end()
 
     def end(self):
         if self.alive():
@@ -77,6 +87,7 @@ class Cluster:
         self.leader = None
         self.workers = []
         self.n_started = 0
+        self.port = self.control_port = self.grpc_port = 0  # picked by the first leader
 
     def __enter__(self):
         try:
@@ -98,19 +109,27 @@ class Cluster:
         self.wait_ready()
 
     def start_leader(self):
-        command = [BUILD / "moe-leader", "--model", self.model, "--port", "0", "--control-port", "0", "--grpc-port", "0",
+        command = [BUILD / "moe-leader", "--model", self.model, "--port", str(self.port),
+                   "--control-port", str(self.control_port), "--grpc-port", str(self.grpc_port),
                    "--data-parallel-size", str(self.n_workers), "--digest", *self.leader_flags]
         self.leader = Process("leader", command, self.folder)
         self.port = self.port_of("http listening")
         self.control_port = self.port_of("control listening")
+        self.grpc_port = self.port_of("grpc listening")
         self.url = f"http://127.0.0.1:{self.port}"
+
+    def restart_leader(self, number=signal.SIGKILL):
+        """Ends the leader with this signal and starts another on the same ports."""
+        self.leader.send(number)
+        self.leader.end_after(number)
+        self.start_leader()
 
     def port_of(self, line):
         def find():
             if not self.leader.alive():
                 raise RuntimeError("the leader ended:\n" + self.leader.log())
-            match = re.search(line + r" \S*:(\d+)", self.leader.log())
-            return match and int(match.group(1))
+            found = re.findall(line + r" \S*:(\d+)", self.leader.own_log())
+            return found and int(found[-1])
         return wait_for(line, find)
 
     def start_worker(self):

@@ -3,6 +3,7 @@ late and clocks that jump. Forged workers are raw gRPC streams (forger.py); ever
 import concurrent.futures
 import json
 import os
+import pathlib
 import re
 import signal
 import socket
@@ -139,3 +140,193 @@ def test_strangers_and_forgers_are_refused_by_name_while_the_group_serves(guarde
     story.assert_whole()
     assert story.text() == alone.text(), "the stream kept its tokens"
     assert guarded.check_accounts() == "ok"
+
+
+# --- leaders that vanish, workers that freeze
+
+def digests(cluster):
+    return [cluster.chat(q, max_tokens=16)["choices"][0]["digest"] for q in ("What is the capital of Kenya?", "Who are you?")]
+
+
+def loads(worker):
+    """How often it read weights, and how often it said that it holds them."""
+    joined = lines(worker, "worker: joined rank")
+    return (len([line for line in joined if line.endswith("loading")]), len([line for line in joined if line.endswith("held")]))
+
+
+def test_a_leader_killed_and_started_again_serves_in_3_s_without_reading_weights_anew():
+    with Cluster(workers=2) as cluster:
+        before = digests(cluster)
+        took = []
+        for i in range(3):
+            story = Story(cluster)
+            cluster.leader.send(signal.SIGKILL)
+            cluster.leader.end()
+            story.join(20)
+            assert not story.is_alive()
+            start = time.monotonic()
+            cluster.start_leader()
+            cluster.wait_ready()
+            assert digests(cluster) == before
+            took.append(time.monotonic() - start)
+        print("serving again after", took)
+        assert sorted(took)[1] < 3
+        assert [loads(w) for w in cluster.workers] == [(1, 3), (1, 3)]
+        assert cluster.check_accounts() == "ok"
+
+
+def test_the_same_ports_serve_at_once_20_times_in_a_row():
+    with Cluster(workers=1) as cluster:
+        address = ("127.0.0.1", cluster.port)
+        for i in range(20):
+            clients = [socket.create_connection(address, timeout=10) for _ in range(5)]
+            for client in clients:  # the leader closes first: its ends linger in TIME_WAIT
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert b" 200 " in client.recv(100)
+            ports = (cluster.port, cluster.control_port, cluster.grpc_port)
+            cluster.restart_leader(signal.SIGKILL if i % 2 else signal.SIGTERM)
+            assert (cluster.port, cluster.control_port, cluster.grpc_port) == ports
+            assert requests.get(cluster.url + "/health", timeout=5).status_code == 200
+            for client in clients:
+                client.close()
+        cluster.wait_ready()
+        assert cluster.chat("Who are you?")["choices"][0]["message"]["content"]
+        assert loads(cluster.workers[0])[0] == 1
+
+
+def test_a_stopped_worker_is_fenced_and_joins_again_with_its_weights():
+    with Cluster(workers=2) as cluster:
+        before = digests(cluster)
+        spare = cluster.start_worker()
+        try:
+            wait_for("refusal", lambda: "all 2 ranks are taken" in spare.log())
+            ghost = cluster.workers[1]
+            story = Story(cluster)
+            ghost.send(signal.SIGSTOP)
+            start = time.monotonic()
+            wait_for("not ready", lambda: ready_state(cluster)[0] == 503, 10)
+            print("not ready after", time.monotonic() - start)
+            assert requests.get(cluster.url + "/health", timeout=5).status_code == 200
+            story.assert_ended_with_one_error()
+            cluster.wait_ready()  # the spare has its rank now
+            assert digests(cluster) == before
+            epoch = re.findall(r"group ready epoch (\d+)", cluster.leader.log())
+            going_on = Story(cluster)
+            ghost.send(signal.SIGCONT)
+            wait_for("the ghost's awakening", lambda: "lost the leader, keeps its weights" in ghost.log())
+            wait_for("its refusal", lambda: "all 2 ranks are taken" in ghost.log())
+            going_on.assert_whole()  # nothing that the ghost sent did any harm
+            assert re.findall(r"group ready epoch (\d+)", cluster.leader.log()) == epoch
+            spare.send(signal.SIGKILL)
+            spare.wait()
+            wait_for("not ready", lambda: not cluster.ready())
+            cluster.wait_ready()
+            assert loads(ghost) == (1, 1)
+            assert digests(cluster) == before
+            assert cluster.check_accounts() == "ok"
+        finally:
+            spare.end()
+
+
+def test_a_stopped_leader_gets_its_workers_back():
+    with Cluster(workers=2) as cluster:
+        before = digests(cluster)
+        story = Story(cluster)
+        cluster.leader.send(signal.SIGSTOP)
+        time.sleep(5)
+        cluster.leader.send(signal.SIGCONT)
+        wait_for("workers back", lambda: all(loads(w) == (1, 1) for w in cluster.workers))
+        cluster.wait_ready()
+        story.assert_ended_with_one_error()
+        assert digests(cluster) == before
+        assert cluster.check_accounts() == "ok"
+
+
+def test_a_worker_that_leaves_on_purpose_is_no_error():
+    with Cluster(workers=2) as cluster:
+        cluster.workers[1].send(signal.SIGTERM)
+        assert cluster.workers[1].wait() == 0
+        wait_for("its leave", lambda: "the worker leaves" in cluster.leader.log())
+        assert not re.search(r"Z error ", cluster.leader.log())
+        assert "waiting for 1 of 2 workers" in ready_state(cluster)[1]
+
+
+# --- names and clocks
+
+def own_hosts(path):
+    """The prefix of a command that sees this file as /etc/hosts, or None where that needs rights that are not there."""
+    prefix = ["unshare", *([] if os.geteuid() == 0 else ["-Ur"]), "-m", "sh", "-c",
+              'mount --bind "$0" /etc/hosts && exec "$@"', str(path)]
+    tried = subprocess.run([*prefix, "true"], capture_output=True)
+    return prefix if tried.returncode == 0 else None
+
+
+def test_a_name_that_resolves_late_is_found(tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    prefix = own_hosts(hosts)
+    if prefix is None:
+        pytest.skip("no right to mount a file of host names")
+    cluster = Cluster(workers=1)
+    worker = None
+    try:
+        cluster.start_leader()
+        command = [*prefix, BUILD / "moe-worker", "--leader", f"leader.moesaic.test:{cluster.control_port}", "--name", "late"]
+        worker = Process("late", command, cluster.folder)
+        wait_for("complaint", lambda: lines(worker, "cannot join leader.moesaic.test"))
+        time.sleep(4)
+        assert worker.alive() and len(lines(worker, "cannot join")) < 4, "it says so, but not at every try"
+        with open(hosts, "a") as f:  # the same file: a new one would not be the mounted one
+            f.write("127.0.0.2 leader.moesaic.test\n")  # nobody listens there
+        time.sleep(2)
+        hosts.write_text("127.0.0.1 localhost leader.moesaic.test\n")
+        wait_for("ready group", cluster.ready, 60)
+    finally:
+        cluster.stop()
+        if worker is not None:
+            worker.end()
+
+
+@pytest.mark.parametrize("program, flags, words", [
+    ("moe-worker", ["--leader", "foo:bar:baz"], "--leader: foo:bar:baz is not HOST:PORT"),
+    ("moe-worker", ["--leader", "foo:0"], "--leader: foo:0: the port"),
+    ("moe-worker", ["--leader", ""], "--leader: :8500 is not HOST:PORT"),
+    ("moe-leader", ["--model", str(MODEL), "--host", "nosuchhost.invalid"], "--host nosuchhost.invalid: "),
+])
+def test_an_address_that_cannot_be_one_is_refused_at_once(program, flags, words):
+    result = subprocess.run([BUILD / program, *flags], capture_output=True, text=True, timeout=30)
+    assert result.returncode == 2
+    assert words in result.stderr
+    assert "api-key" not in result.stderr
+
+
+def test_a_wall_clock_that_jumps_changes_nothing(tmp_path):
+    shim, step = tmp_path / "clock_step.so", tmp_path / "step"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, pathlib.Path(__file__).with_name("clock_step.c"), "-ldl"], check=True)
+    step.write_text("0")
+    os.environ["LD_PRELOAD"], os.environ["CLOCK_STEP_FILE"] = str(shim), str(step)
+    try:
+        cluster = Cluster(workers=2)
+        cluster.start()
+    finally:
+        del os.environ["LD_PRELOAD"], os.environ["CLOCK_STEP_FILE"]
+    try:
+        before = digests(cluster)
+        story = Story(cluster)
+        for seconds in (86400, -86400, 10 * 365 * 86400, 0):
+            step.write_text(str(seconds))
+            assert abs(cluster.chat("Who are you?", max_tokens=4)["created"] - time.time() - seconds) < 30, "the clock moved"
+            time.sleep(1.2)  # a heartbeat and a ping at least
+            assert cluster.ready()
+        story.assert_whole()
+        assert digests(cluster) == before
+        assert len(lines(cluster.leader, "group ready epoch")) == 1
+        step.write_text("-86400")
+        start = time.monotonic()
+        cluster.leader.send(signal.SIGTERM)
+        time.sleep(0.1)
+        step.write_text("86400")
+        assert cluster.leader.wait(20) == 0
+        assert time.monotonic() - start < 10
+    finally:
+        cluster.stop()

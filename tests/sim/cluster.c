@@ -105,6 +105,7 @@ static void worker_main(struct env *env, void *arg) {
                                             .address = ADDRESS,
                                             .hub = sim_channel_hub(c->sim),
                                             .peek = worker_peek,
+                                            .lost = worker_lost,
                                             .peek_context = worker};
     must(channel_dial_mem(&channel, &channel_config, &e), &e);
     worker_attach(worker, channel);
