@@ -339,7 +339,7 @@ def test_a_port_in_use_is_an_error_that_names_it():
         assert (second.returncode, said in second.stderr) == (1, True)
 
 
-# --- what the documents say
+# --- what the demo says
 
 
 def python_of(text):
@@ -358,16 +358,3 @@ def test_the_lines_of_the_demo_work_as_they_are(cluster, tmp_path):
     done = subprocess.run([sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert len(done.stdout) > 20
-
-
-def test_the_client_of_the_documentation_works_as_it_is(cluster, tmp_path):
-    text = (ROOT / "docs" / "grpc.md").read_text()
-    protoc = re.search(r"^\S*python3? (-m grpc_tools\.protoc .*)$", text, re.M).group(1)
-    python = re.search(r"```python\n(.*?)```", text, re.S).group(1)
-    assert "127.0.0.1:8001" in python
-    python = python.replace("127.0.0.1:8001", f"127.0.0.1:{cluster.port_of('grpc listening')}")
-    shutil.copytree(ROOT / "proto", tmp_path / "proto")
-    subprocess.run([sys.executable, *protoc.split()], cwd=tmp_path, check=True)
-    done = subprocess.run([sys.executable, "-c", python], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert NAIROBI in done.stdout
