@@ -123,8 +123,12 @@ static void fill_rank(Moesaic__V1__RankLoad *m, uint32_t rank, const struct memb
     m->kv_usage = share(k->kv_blocks_used, k->kv_blocks);
 }
 
-static void fill_load(Moesaic__V1__GetLoadResponse *m, const struct serving *s,
+static void fill_load(Moesaic__V1__GetLoadResponse *m, struct serving *s,
                       const struct leader_view *view) {
+    struct meter_recent recent;
+    meter_recent(&s->meter, &recent);
+    m->prompt_tokens_per_s = recent.prompt_tokens_per_s;
+    m->generation_tokens_per_s = recent.generation_tokens_per_s;
     m->time_ns = (uint64_t)env_now_ns(s->env);
     m->running = view->n_running;
     m->waiting = view->n_waiting;
@@ -138,7 +142,7 @@ static void fill_load(Moesaic__V1__GetLoadResponse *m, const struct serving *s,
     m->steps = view->steps;
 }
 
-static int pack_load(const struct serving *s, const struct leader_view *view, struct buf *out,
+static int pack_load(struct serving *s, const struct leader_view *view, struct buf *out,
                      struct api_error *e) {
     Moesaic__V1__GetLoadResponse m = MOESAIC__V1__GET_LOAD_RESPONSE__INIT;
     Moesaic__V1__RankLoad *ranks = mem_array(view->n_ranks, sizeof *ranks);

@@ -1,15 +1,14 @@
-// rpc_request.c: see rpc_request.h. Scalars go through openai_fields.c as the JSON values that they
-// would be over HTTP; long lists and texts do not.
+// rpc_request.c: see rpc_request.h. Scalars and short lists go through openai_fields.c as the JSON
+// values that they would be over HTTP (rpc_fields.c); long lists and texts do not.
 #include "leader/rpc_request.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/text/utf8.h"
-#include "generate.pb-c.h"
 #include "leader/openai_fields.h"
+#include "leader/rpc_fields.h"
 
 typedef Moesaic__V1__GenerateRequest Message;
 
@@ -86,6 +85,7 @@ static const char *find_zero(const struct rpc_message *m) {
         if (number == 10 && has_zero(inside)) return "stop";
         if (number == 11 && has_zero(inside)) return "request_id";
         if (number == 14 && has_zero(inside)) return "model";
+        if (number == 22 && has_zero(inside)) return "bad_words";
     }
     return NULL;
 }
@@ -101,14 +101,22 @@ static int check_strings(struct reader *r, const struct rpc_message *m) {
     return 0;
 }
 
+static int check_inner(struct reader *r, const char *field, size_t i,
+                       const ProtobufCMessage *inner) {
+    if (inner->n_unknown_fields == 0) return 0;
+    return api_error_set(r->error, 400, field, "'%s[%zu]' has a field %u, which is not supported.",
+                         field, i, inner->unknown_fields[0].tag);
+}
+
 static int check_messages(struct reader *r) {
     const Message *m = r->message;
     for (size_t i = 0; i < m->n_messages; i++) {
-        const ProtobufCMessage *inner = &m->messages[i]->base;
-        if (inner->n_unknown_fields != 0)
-            return api_error_set(r->error, 400, "messages",
-                                 "'messages[%zu]' has a field %u, which is not supported.", i,
-                                 inner->unknown_fields[0].tag);
+        int rc = check_inner(r, "messages", i, &m->messages[i]->base);
+        if (rc != 0) return rc;
+    }
+    for (size_t i = 0; i < m->n_logit_bias; i++) {
+        int rc = check_inner(r, "logit_bias", i, &m->logit_bias[i]->base);
+        if (rc != 0) return rc;
     }
     return 0;
 }
@@ -132,64 +140,7 @@ static int read_id(struct reader *r, char *request_id) {
     return 0;
 }
 
-// --- scalars; of lists, one more than allowed is enough to be refused
-
-static int add_field(struct reader *r, const char *name, json_t *value) {
-    return json_object_set_new(r->fields, name, value) == 0 ? 0 : no_memory(r);
-}
-
-static int add_number(struct reader *r, const char *name, float x) {
-    if (!isfinite(x)) return api_error_set(r->error, 400, name, "'%s' must be a number.", name);
-    return add_field(r, name, json_real((double)x));
-}
-
-static int add_stop(struct reader *r) {
-    const Message *m = r->message;
-    json_t *list = json_array();
-    for (size_t i = 0; i < m->n_stop && i <= STOP_STRINGS_MAX; i++) {
-        const char *text = m->stop[i];
-        if (!utf8_valid(text, strlen(text))) {
-            json_decref(list);
-            return api_error_set(r->error, 400, "stop", "'stop' must be UTF-8.");
-        }
-        if (json_array_append_new(list, json_string(text)) == 0) continue;
-        json_decref(list);
-        return no_memory(r);
-    }
-    return add_field(r, "stop", list);
-}
-
-static int add_stop_ids(struct reader *r) {
-    const Message *m = r->message;
-    json_t *list = json_array();
-    for (size_t i = 0; i < m->n_stop_token_ids && i <= STOP_IDS_MAX; i++) {
-        if (json_array_append_new(list, json_integer(m->stop_token_ids[i])) == 0) continue;
-        json_decref(list);
-        return no_memory(r);
-    }
-    return add_field(r, "stop_token_ids", list);
-}
-
-static int add_model(struct reader *r) {
-    const char *model = r->message->model;
-    if (!utf8_valid(model, strlen(model)))
-        return api_error_set(r->error, 400, "model", "'model' must be UTF-8.");
-    return add_field(r, "model", json_string(model));
-}
-
-static int add_fields(struct reader *r) {
-    const Message *m = r->message;
-    int rc = m->model[0] != '\0' ? add_model(r) : 0;
-    if (rc == 0 && m->n != 0) rc = add_field(r, "n", json_integer(m->n));
-    if (rc == 0 && m->optional_temperature_case) rc = add_number(r, "temperature", m->temperature);
-    if (rc == 0 && m->optional_top_p_case) rc = add_number(r, "top_p", m->top_p);
-    if (rc == 0 && m->optional_min_p_case) rc = add_number(r, "min_p", m->min_p);
-    if (rc == 0 && m->optional_top_k_case) rc = add_field(r, "top_k", json_integer(m->top_k));
-    if (rc == 0 && m->max_tokens != 0) rc = add_field(r, "max_tokens", json_integer(m->max_tokens));
-    if (rc == 0 && m->ignore_eos) rc = add_field(r, "ignore_eos", json_true());
-    if (rc == 0 && m->n_stop != 0) rc = add_stop(r);
-    return rc == 0 && m->n_stop_token_ids != 0 ? add_stop_ids(r) : rc;
-}
+// --- fields
 
 // The two kinds of JSON bodies ask for them in different ways; here is one.
 static int read_logprobs(struct reader *r) {
@@ -208,7 +159,7 @@ static int read_fields(struct reader *r) {
         .request = r->request, .defaults = r->defaults, .error = r->error};
     r->fields = r->request->root = json_object();
     if (r->fields == NULL) return no_memory(r);
-    int rc = add_fields(r);
+    int rc = rpc_fields_fill(r->fields, r->message, r->error);
     if (rc == 0) rc = openai_fields_read(&fields, r->fields);
     if (rc == 0) rc = openai_fields_check(&fields);
     if (rc == 0) rc = read_logprobs(r);

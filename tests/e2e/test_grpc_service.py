@@ -96,6 +96,27 @@ def test_a_stop_string_is_named_and_a_stop_token_is_not(rpc):
     assert rpc.ask(chat=KENYA, temperature=0).stop_reason == ""
 
 
+STEERED = [{"presence_penalty": 1.5}, {"frequency_penalty": 2}, {"repetition_penalty": 1.5}, {"min_tokens": 30}, {"bad_words": [" the"]},
+           {"allowed_token_ids": list(range(100, 600))}, {"logit_bias": {300: 5, 301: -100, 2047: 0}}]
+
+
+@pytest.mark.parametrize("fields", STEERED, ids=lambda f: next(iter(f)))
+def test_what_steers_the_choice_of_tokens_does_so_as_over_http(rpc, cluster, fields):
+    common = {"max_tokens": 40, "temperature": 1, "seed": 3}
+    choice = http(cluster, STORY, **common, **fields)["choices"][0]
+    mine = dict(fields)
+    if "logit_bias" in fields:
+        mine["logit_bias"] = [rpc.pb.TokenBias(token_id=i, bias=x) for i, x in fields["logit_bias"].items()]
+    a = rpc.ask(text=STORY, **common, **mine)
+    assert (a.ids, f"{a.digest:016x}") == (choice["token_ids"], choice["digest"])
+
+
+def test_special_tokens_are_text_when_they_are_asked_for(rpc):
+    a = rpc.ask(chat=KENYA, temperature=0, show_special_tokens=True, stop_token_ids=[], ignore_eos=True, max_tokens=30)
+    b = rpc.ask(chat=KENYA, temperature=0, ignore_eos=True, max_tokens=30)
+    assert a.ids == b.ids and "<|im_end|>" in a.text and "<|im_end|>" not in b.text
+
+
 # --- request ids
 
 
@@ -191,7 +212,27 @@ def test_abort_refuses_what_is_no_list_of_ids(rpc, ids):
 
 # --- fields
 
+def biases(*pairs):
+    return {"text": "a", "logit_bias": list(pairs)}
+
+
 WRONG = [
+    (biases((5, 101)), "logit_bias"),
+    (biases((5, float("nan"))), "logit_bias"),
+    (biases((2048, 1)), "logit_bias"),
+    (biases((5, 1), (5, 2)), "logit_bias"),
+    (biases(*((i, 1) for i in range(301))), "logit_bias"),
+    ({"text": "a", "presence_penalty": 2.5}, "presence_penalty"),
+    ({"text": "a", "frequency_penalty": float("-inf")}, "frequency_penalty"),
+    ({"text": "a", "repetition_penalty": 0}, "repetition_penalty"),
+    ({"text": "a", "repetition_penalty": float("nan")}, "repetition_penalty"),
+    ({"text": "a", "allowed_token_ids": [2048]}, "allowed_token_ids"),
+    ({"text": "a", "allowed_token_ids": [1] * 1025}, "allowed_token_ids"),
+    ({"text": "a", "bad_words": ["x"] * 65}, "bad_words"),
+    ({"text": "a", "bad_words": [""]}, "bad_words"),
+    ({"text": "a", "bad_words": ["a\0"]}, "bad_words"),
+    ({"text": "a", "min_tokens": 2**32 - 1}, "min_tokens"),
+    ({"text": "a", "min_tokens": 9, "max_tokens": 8}, "min_tokens"),
     ({"text": "a", "n": 129}, "n"),
     ({"text": "a", "n": 2**32 - 1}, "n"),
     ({"text": "a", "logprobs": 21}, "logprobs"),
@@ -214,6 +255,8 @@ WRONG = [
 
 @pytest.mark.parametrize("fields,name", WRONG, ids=[f"{i}-{name}" for i, (_, name) in enumerate(WRONG)])
 def test_a_wrong_field_is_an_invalid_argument_that_names_it(rpc, fields, name):
+    if "logit_bias" in fields:
+        fields = {**fields, "logit_bias": [rpc.pb.TokenBias(token_id=i, bias=x) for i, x in fields["logit_bias"]]}
     code, text = rpc.error(**fields)
     assert (code, f"'{name}" in text) == (Code.INVALID_ARGUMENT, True)
 

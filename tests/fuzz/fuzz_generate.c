@@ -37,6 +37,11 @@ static void check_request(const struct openai_request *r, size_t size) {
         check(r->stop.bytes[i] >= 1 && r->stop.bytes[i] <= STOP_STRING_BYTES_MAX);
         check(utf8_valid(r->stop.text[i], r->stop.bytes[i]));
     }
+    check(r->steering.n_bias <= LOGIT_BIAS_MAX && r->steering.n_allowed <= ALLOWED_IDS_MAX);
+    for (uint32_t i = 0; i < r->steering.n_bias; i++)
+        check(r->steering.bias_ids[i] < VOCAB && r->steering.bias[i] <= 100);
+    for (uint32_t i = 0; i < r->steering.n_allowed; i++)
+        check(r->steering.allowed_ids[i] < VOCAB);
     check(r->stream && r->return_token_ids && r->prompt_field != NULL);
     check_prompt(r, size);
 }

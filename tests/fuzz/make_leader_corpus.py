@@ -162,6 +162,13 @@ GENERATE = {
     "twice": b(1, "a") + b(1, "b") + f32(5, 1) + f32(5, 0),
     "choices": b(1, "a") + b(14, "seedling") + u(15, 4) + u(16, 20),
     "plain_logprobs": chat() + u(16, 0),
+    "steered": b(1, "a") + f32(17, -2) + f32(18, 2) + f32(19, 1.2) + b(20, u(1, 5) + f32(2, -100)) + b(20, u(1, 6))
+               + b(21, varint(5) + varint(6)) + b(22, "damn") + u(23, 3) + u(24, 1) + u(4, 9),
+    "bias_twice": b(1, "a") + b(20, u(1, 5)) + b(20, u(1, 5)),
+    "bias_no_number": b(1, "a") + b(20, u(1, 5) + f32(2, float("nan"))),
+    "bias_above_vocabulary": b(1, "a") + b(20, u(1, 100)),
+    "bias_unknown_field": b(1, "a") + b(20, u(3, 1)),
+    "zero_in_bad_word": b(1, "a") + b(22, b"a\0"),
     "too_many_choices": b(1, "a") + u(15, 129),
     "too_many_logprobs": b(1, "a") + u(16, 21),
     "zero_in_model": b(1, "a") + b(14, b"m\0"),

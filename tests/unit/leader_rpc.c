@@ -238,7 +238,12 @@ static size_t pack_everything(uint8_t *out, size_t bytes_max) {
     uint32_t stop_ids[] = {1, 2};
     Moesaic__V1__ChatMessage message = MOESAIC__V1__CHAT_MESSAGE__INIT;
     Moesaic__V1__ChatMessage *messages[] = {&message};
+    Moesaic__V1__TokenBias one = MOESAIC__V1__TOKEN_BIAS__INIT, other = one;
+    Moesaic__V1__TokenBias *biases[] = {&one, &other};
     Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
+    one.token_id = 7;
+    one.bias = -100;
+    other.token_id = 99;
     message.role = (char *)"user";
     message.content = (char *)"hi";
     m.n_messages = 1;
@@ -255,6 +260,19 @@ static size_t pack_everything(uint8_t *out, size_t bytes_max) {
     m.ignore_eos = true;
     m.model = (char *)"seedling";
     m.n = 5;
+    m.presence_penalty = 0.5F;
+    m.frequency_penalty = -2;
+    m.optional_repetition_penalty_case =
+        MOESAIC__V1__GENERATE_REQUEST__OPTIONAL_REPETITION_PENALTY_REPETITION_PENALTY;
+    m.repetition_penalty = 1.25F;
+    m.n_logit_bias = 2;
+    m.logit_bias = biases;
+    m.n_allowed_token_ids = 2;
+    m.allowed_token_ids = stop_ids;
+    m.n_bad_words = 2;
+    m.bad_words = stops;
+    m.min_tokens = 3;
+    m.show_special_tokens = true;
     m.optional_logprobs_case = MOESAIC__V1__GENERATE_REQUEST__OPTIONAL_LOGPROBS_LOGPROBS;
     m.logprobs = 20;
     check(moesaic__v1__generate_request__get_packed_size(&m) <= bytes_max);
@@ -264,7 +282,7 @@ static size_t pack_everything(uint8_t *out, size_t bytes_max) {
 START_TEST(every_field_arrives) {
     static const struct openai_defaults defaults = {
         .temperature = 1, .top_p = 0.25F, .top_k = 9, .vocab = 100};
-    uint8_t packed[256];
+    uint8_t packed[512];
     char id[REQUEST_ID_BYTES_MAX + 1];
     struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
     struct openai_request r;
@@ -280,6 +298,13 @@ START_TEST(every_field_arrives) {
     ck_assert_uint_eq(r.stop_ids[1], 2);
     ck_assert_str_eq(r.model, "seedling");
     ck_assert_uint_eq(r.n, 5);
+    const struct steering *s = &r.steering;
+    ck_assert(s->presence_penalty == 0.5F && s->frequency_penalty == -2);
+    ck_assert(s->repetition_penalty == 1.25F && s->min_tokens == 3 && !r.skip_special_tokens);
+    ck_assert(s->n_bias == 2 && s->bias_ids[0] == 7 && s->bias[0] == -100);
+    ck_assert(s->bias_ids[1] == 99 && s->bias[1] == 0);
+    ck_assert(s->n_allowed == 2 && s->allowed_ids[1] == 2);
+    ck_assert_uint_eq(json_array_size(r.bad_words), 2);
     ck_assert(r.sampling.want_logprob && r.sampling.n_logprobs == 20);
     ck_assert_str_eq(id, "");
     openai_request_finish(&r);
@@ -288,7 +313,7 @@ END_TEST
 
 START_TEST(parsing_survives_every_failed_allocation) {
     static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
-    uint8_t packed[256];
+    uint8_t packed[512];
     char id[REQUEST_ID_BYTES_MAX + 1];
     struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
     int rc = -1, n = 0;
