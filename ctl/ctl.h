@@ -21,5 +21,6 @@ int chat_command(struct ctl *c, const char *prompt);
 int bench_command(struct ctl *c);
 int experts_command(struct ctl *c);
 int ready_command(struct ctl *c);
+int status_command(struct ctl *c);
 
 #endif

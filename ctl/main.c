@@ -13,6 +13,7 @@ extern char **environ;
 
 static int help(void) {
     printf("moectl chat PROMPT   ask one question and print the answer as it comes\n"
+           "moectl status        show the group, its queue, rates and workers\n"
            "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
            "moectl experts       show how many tokens each expert computed\n"
            "moectl ready         exit 0 when the leader can answer\n\n");
@@ -58,6 +59,7 @@ static int run_command(struct ctl *c, const char *command, const char *prompt) {
     int (*run)(struct ctl *) = strcmp(command, "bench") == 0     ? bench_command
                                : strcmp(command, "experts") == 0 ? experts_command
                                : strcmp(command, "ready") == 0   ? ready_command
+                               : strcmp(command, "status") == 0  ? status_command
                                                                  : NULL;
     if (run == NULL) return refuse(command, ": unknown command");
     return prompt == NULL ? run(c) : refuse(command, ": takes no argument");

@@ -137,11 +137,12 @@ static int set_flag(struct parse *p, const char *name, const char *value, struct
     return set_from(p, o, SOURCE_FLAG, &(struct option_text){value, where, p->arena}, e);
 }
 
-// True when the flag needs no value of its own: a boolean, or its denial. *name is moved past "no-"
-// then.
-static const char *implied_value(const struct parse *p, const char **name) {
+// The value of a flag that needs none of its own: a boolean, its denial (*name is moved past "no-"
+// then), or one that may stand alone and does. NULL: the next entry is its value.
+static const char *implied_value(const struct parse *p, const char **name, const char *next) {
     const struct option *o = option_find(p->table, *name);
-    if (o != NULL) return o->type == OPTION_BOOL ? "true" : NULL;
+    bool alone = next == NULL || next[0] == '-';
+    if (o != NULL) return o->type == OPTION_BOOL ? "true" : alone ? o->lone : NULL;
     if (strncmp(*name, "no-", 3) != 0) return NULL;
     o = option_find(p->table, *name + 3);
     if (o == NULL || o->type != OPTION_BOOL) return NULL;
@@ -159,7 +160,7 @@ static int parse_flag(struct parse *p, const char *const *argv, int *used, struc
         return err_set(e, ERR_FATAL_CONFIG, "%.64s...: unknown option", argv[0]);
     memcpy(buf, argv[0] + 2, n);
     buf[n] = '\0';
-    const char *name = buf, *value = equals != NULL ? equals + 1 : implied_value(p, &name);
+    const char *name = buf, *value = equals != NULL ? equals + 1 : implied_value(p, &name, argv[1]);
     *used = 1;
     if (value == NULL) {
         value = argv[1];

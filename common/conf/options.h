@@ -45,6 +45,7 @@ struct option {
     const char *lws; // another system's variable that gives the value when nothing else does, or
                      // NULL
     const char *help;
+    const char *lone; // value of a flag that stands alone ("--watch"), or NULL: it needs one
 };
 
 struct option_table {
@@ -131,6 +132,8 @@ struct ctl_options {
     const char *ca_file, *cert_file, *key_file;
     float temperature;
     uint32_t max_tokens, requests, seed;
+    int64_t watch; // ns, 0 = once
+    bool json, all;
 };
 
 extern const struct option_table leader_option_table, worker_option_table, ctl_option_table;

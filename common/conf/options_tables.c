@@ -177,6 +177,12 @@ static const struct option ctl_options[] = {
      .help = "bench: how many requests run at once, one row each."},
     {"requests", OPTION_UINT, CTL(requests), .fallback = "0", .argument = "N", .max = 1000000,
      .help = "bench: requests of each row; 0: 64, or eight times the concurrency."},
+    {"watch", OPTION_SECONDS, CTL(watch), .argument = "[SECONDS]", .min = 0.2, .max = 3600,
+     .lone = "2", .help = "status: show it again every so many seconds; alone: every 2."},
+    {"json", OPTION_BOOL, CTL(json), .fallback = "false",
+     .help = "status: one JSON object a line (docs/operations.md)."},
+    {"all", OPTION_BOOL, CTL(all), .fallback = "false",
+     .help = "status: a row for every worker, however many there are."},
 };
 
 const struct option_table leader_option_table = {
@@ -198,7 +204,7 @@ const struct option_table worker_option_table = {
 const struct option_table ctl_option_table = {
     "moectl",
     " COMMAND",
-    "Talks to a leader: moectl chat PROMPT | bench | experts | ready.",
+    "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready.",
     ctl_options,
     sizeof ctl_options / sizeof ctl_options[0],
     &leader_option_table};

@@ -71,6 +71,28 @@ START_TEST(a_boolean_is_denied_by_no) {
 }
 END_TEST
 
+START_TEST(a_flag_that_may_stand_alone_has_a_value_of_its_own_then) {
+    struct ctl_options ctl;
+    static const struct {
+        const char *const argv[4];
+        int64_t watch;
+    } rows[] = {{{NULL}, 0},
+                {{"--watch", NULL}, 2 * INT64_C(1000000000)},
+                {{"--watch", "--json", NULL}, 2 * INT64_C(1000000000)},
+                {{"--watch", "5", NULL}, 5 * INT64_C(1000000000)},
+                {{"--watch=0.5", "--all", NULL}, INT64_C(500000000)}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct option_input input = {rows[i].argv, NONE, &arena};
+        memset(&ctl, 0, sizeof ctl);
+        ck_assert_int_eq(options_parse(&ctl_option_table, &ctl, &input, &asked, &err), 0);
+        ck_assert_int_eq(ctl.watch, rows[i].watch);
+    }
+    struct option_input never = {LIST("--watch", "0"), NONE, &arena};
+    ck_assert_int_eq(options_parse(&ctl_option_table, &ctl, &never, &asked, &err),
+                     ERR_FATAL_CONFIG);
+}
+END_TEST
+
 static const char *write_yaml(const char *text) {
     static char path[] = "/tmp/moesaic-options-XXXXXX";
     memcpy(path + sizeof path - 7, "XXXXXX", 6);
@@ -230,6 +252,7 @@ int main(void) {
     tcase_add_test(tc, defaults_are_those_of_the_table);
     tcase_add_test(tc, flags_take_a_value_behind_an_equals_sign_or_a_space);
     tcase_add_test(tc, a_boolean_is_denied_by_no);
+    tcase_add_test(tc, a_flag_that_may_stand_alone_has_a_value_of_its_own_then);
     tcase_add_test(tc, a_flag_wins_over_a_variable_over_the_file_over_lws);
     tcase_add_test(tc, lws_variables_fill_what_nothing_else_gives);
     tcase_add_test(tc, unknown_names_are_refused_with_the_nearest_known_one);
