@@ -210,6 +210,7 @@ uint16_t api_grpc_port(const struct api *a) {
 
 void api_drain(struct api *a) {
     atomic_store(&a->serving->draining, true);
+    if (a->rpc != NULL) rpc_drain(a->rpc);
     http_drain(a->http);
 }
 

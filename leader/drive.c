@@ -180,6 +180,10 @@ int drive_result(struct drive *d, const struct fabric_msg *message, struct err_t
     return 0;
 }
 
+int64_t drive_begun_ns(const struct drive *d) {
+    return d->n_flights == 0 ? NO_DEADLINE : d->flights[d->first].begun_ns;
+}
+
 int64_t drive_deadline(const struct drive *d) {
     return d->n_flights == 0 ? NO_DEADLINE
                              : d->flights[d->first].begun_ns + d->config.step_timeout_ns;

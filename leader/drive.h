@@ -48,6 +48,7 @@ int drive_result(struct drive *d, const struct fabric_msg *message, struct err_t
 // When the oldest step in flight must be back, NO_DEADLINE when none is; drive_late says whether it
 // is past and names who is missing.
 int64_t drive_deadline(const struct drive *d);
+int64_t drive_begun_ns(const struct drive *d); // when it began, NO_DEADLINE
 int drive_late(const struct drive *d, int64_t now_ns, struct err_text *e);
 
 bool drive_in_flight(const struct drive *d);

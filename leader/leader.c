@@ -46,6 +46,7 @@ struct leader {
     _Atomic uint32_t n_in_mail, n_in_sched; // requests, for the limit
     _Atomic uint32_t kv_blocks_largest;     // of the ranks of the last group
     _Atomic int64_t round_due_ns;           // when the loop must have come round
+    _Atomic int64_t step_begun_ns;          // the oldest step under way; NO_DEADLINE: none
     pthread_mutex_t check_lock;
     struct view *view;
     // Scheduler thread only:
@@ -182,6 +183,7 @@ int leader_create(struct leader **out, const struct leader_config *config, struc
     l->config = *config;
     pthread_mutex_init(&l->check_lock, NULL);
     atomic_store(&l->round_due_ns, NO_DEADLINE); // until it runs
+    atomic_store(&l->step_begun_ns, NO_DEADLINE);
     err = create_parts(l, e);
     if (err != 0) {
         leader_destroy(l);
@@ -282,6 +284,10 @@ bool leader_ready(const struct leader *l) {
 
 bool leader_alive(const struct leader *l, int64_t patience_ns) {
     return env_now_ns(l->config.env) - patience_ns <= atomic_load(&l->round_due_ns);
+}
+
+bool leader_in_time(const struct leader *l, int64_t patience_ns) {
+    return env_now_ns(l->config.env) - patience_ns <= atomic_load(&l->step_begun_ns);
 }
 
 int leader_view(struct leader *l, struct leader_view *out) {
@@ -425,6 +431,7 @@ static void wait_for_more(struct leader *l) {
     deadline_ns = earlier(deadline_ns, sched_deadline(l->sched));
     deadline_ns = earlier(deadline_ns, drive_deadline(l->drive));
     atomic_store(&l->round_due_ns, deadline_ns);
+    atomic_store(&l->step_begun_ns, drive_begun_ns(l->drive));
     if (l->connected)
         receive(l, deadline_ns);
     else

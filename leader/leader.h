@@ -64,6 +64,9 @@ bool leader_ready(
 // loop that waits for work is alive.
 bool leader_alive(const struct leader *l, int64_t patience_ns);
 
+// Any thread: false when a step has been under way for longer than patience_ns.
+bool leader_in_time(const struct leader *l, int64_t patience_ns);
+
 // A consistent copy of what a person or /metrics wants to see. Any thread; refreshed by the
 // scheduler at least once a second while anything changes.
 enum member_state {

@@ -25,6 +25,7 @@
 
 // A turn takes milliseconds and is bounded by the seconds of a flush; this late, it hangs.
 #define LOOP_PATIENCE_NS (30 * NS_PER_S)
+#define STEP_PATIENCE_PARTS 4 // not ready after this part of --step-timeout
 #define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
 #define POLL_NS (50 * NS_PER_MS)
 #define FLUSH_NS (2 * NS_PER_S) // for the last errors on their way to clients
@@ -74,6 +75,13 @@ static bool engine_ready(void *self) {
 static bool engine_alive(void *self) {
     struct process *p = self;
     return p->alive && leader_alive(p->leader, LOOP_PATIENCE_NS);
+}
+
+// The group is lost after the whole of --step-timeout; whoever chooses between servers should not
+// wait that long.
+static bool engine_in_time(void *self) {
+    struct process *p = self;
+    return leader_in_time(p->leader, p->options.step_timeout / STEP_PATIENCE_PARTS);
 }
 
 static int engine_view(void *self, struct leader_view *out) {
@@ -263,6 +271,7 @@ static void fill_serving(struct process *p) {
                                 .abort = engine_abort,
                                 .ready = engine_ready,
                                 .alive = engine_alive,
+                                .in_time = engine_in_time,
                                 .view = engine_view};
     p->serving = (struct serving){
         .env = p->env,

@@ -8,6 +8,8 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/net/grpc_reflection.h"
+#include "leader/grpc_health.h"
 #include "leader/rpc_call.h"
 
 #define GENERATE_PATH "/moesaic.v1.Generate/Generate"
@@ -16,6 +18,8 @@
 // A silent host is lost after twice this. Longer than between leader and workers: clients are
 // farther away, and nobody waits for their end.
 #define KEEPALIVE_MS 5000
+// A balancer has other servers at once; one that has only this waits for its successor.
+#define DRAIN_PUSHBACK_MS 1000
 
 // --- callbacks; a call that could not be opened has no state
 
@@ -122,11 +126,11 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     struct grpc_method method = generate;
     method.context = r;
     int rc = grpc_server_host_create(&r->host, &server, e);
-    if (rc == 0) {
-        grpc_server_host_register(r->host, &method);
-        rpc_unary_register(r);
-        rc = grpc_server_host_start(r->host, port, e);
-    }
+    if (rc == 0) grpc_server_host_register(r->host, &method);
+    if (rc == 0) rpc_unary_register(r);
+    if (rc == 0) rc = grpc_health_create(&r->health, r->host, config->serving, e);
+    if (rc == 0) rc = grpc_reflection_create(&r->reflection, r->host, e);
+    if (rc == 0) rc = grpc_server_host_start(r->host, port, e);
     if (rc != 0) {
         rpc_destroy(r);
         return rc;
@@ -160,6 +164,12 @@ void rpc_metrics(const struct rpc *r, struct buf *page) {
     }
 }
 
+void rpc_drain(struct rpc *r) {
+    if (r->host == NULL) return; // it was stopped
+    grpc_health_refresh(r->health);
+    grpc_server_host_drain(r->host, DRAIN_PUSHBACK_MS);
+}
+
 void rpc_stop(struct rpc *r) {
     if (r == NULL) return;
     grpc_server_host_destroy(r->host);
@@ -170,6 +180,8 @@ void rpc_stop(struct rpc *r) {
 void rpc_destroy(struct rpc *r) {
     if (r == NULL) return;
     rpc_stop(r);
+    grpc_health_destroy(r->health);
+    grpc_reflection_destroy(r->reflection);
     check(r->body_bytes == 0);
     rpc_names_finish(&r->names);
     mem_free(r);

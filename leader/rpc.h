@@ -25,6 +25,9 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
               struct err_text *e);
 uint32_t rpc_n_calls(const struct rpc *r); // that have asked and are not over; any thread
 void rpc_metrics(const struct rpc *r, struct buf *page); // any thread
+// Once serving.draining is set: health says so at once, new calls get UNAVAILABLE and a pushback,
+// what runs goes on. Any thread.
+void rpc_drain(struct rpc *r);
 // Ends every call with UNAVAILABLE (their requests are aborted) and waits for them; about a second
 // at most.
 void rpc_stop(struct rpc *r);

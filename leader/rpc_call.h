@@ -21,7 +21,9 @@ struct rpc {
     struct rpc_config config;
     struct grpc_server_host *host;
     struct rpc_unary unary[RPC_UNARY_COUNT];
-    struct rpc_names names;            // of the calls that may be aborted
+    struct rpc_names names; // of the calls that may be aborted
+    struct grpc_health *health;
+    struct grpc_reflection *reflection;
     _Atomic uint32_t n_calls, n_asked; // open now
     _Atomic uint64_t body_bytes;       // held now
     struct counter by_code[RPC_CODES]; // calls by how we ended them

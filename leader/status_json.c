@@ -2,6 +2,7 @@
 // documents the names; they stay.
 #include <string.h>
 
+#include "leader/readiness.h"
 #include "leader/status.h"
 
 static void member_text(struct buf *out, const char *key, const char *text) {
@@ -51,7 +52,7 @@ static void group(struct buf *out, const struct serving *s, const struct leader_
     }
     member_text(out, "state", group_name(s, v));
     member_text(out, "reason", s->draining ? "the server is shutting down" : v->state);
-    buf_format(out, "\"ready\":%s,", v->ready && !s->draining ? "true" : "false");
+    buf_format(out, "\"ready\":%s,", readiness(s) == READY ? "true" : "false");
     member_count(out, "epoch", v->epoch);
     member_count(out, "workers_wanted", v->n_ranks);
     member_count(out, "workers_ready", n_ready);

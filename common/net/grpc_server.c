@@ -25,7 +25,7 @@
 #include "common/net/grpc_stream.h"
 #include "common/net/grpc_tls.h"
 
-#define METHODS_MAX 32
+#define SERVICE_BYTES_MAX 128
 #define REQUESTS_WAITING 4        // calls that may arrive between two rounds of the loop
 #define TICK_MS 250               // how often the loop looks at late calls
 #define END_NS NS_PER_S           // what an ending call gets to be read, if its method does not say
@@ -62,14 +62,18 @@ struct grpc_server_host {
     grpc_server *server;
     grpc_completion_queue *queue;
     struct grpc_tag stopped_tag;
-    struct grpc_method methods[METHODS_MAX];
-    uint32_t n_calls[METHODS_MAX]; // open now, of each method
+    struct grpc_method methods[GRPC_METHODS_MAX];
+    char services[GRPC_METHODS_MAX][SERVICE_BYTES_MAX]; // each method's
+    uint32_t n_calls[GRPC_METHODS_MAX];                 // open now, of each method
     size_t n_methods;
+    int (*looks)(void *context); // may be NULL
+    void *looks_context;
     struct request requests[REQUESTS_WAITING];
     uint32_t n_requests; // outstanding
     pthread_t thread;
     bool started, stopped, cancelled_all;
-    atomic_bool closing;
+    atomic_bool closing, draining;
+    _Atomic int64_t pushback_ms; // what is said while draining
     int64_t closing_ns;
     struct log_gate refusals;
     pthread_mutex_t lock; // guards the list
@@ -203,6 +207,12 @@ static void refuse(struct grpc_server_call *call, grpc_status_code code, const c
     grpc_server_call_end(call, code, text);
 }
 
+static void send_away(struct grpc_server_host *h, struct grpc_server_call *call) {
+    grpc_stream_set_late_header(call->stream);
+    grpc_server_call_end_pushback(call, GRPC_STATUS_UNAVAILABLE, "the server is shutting down",
+                                  atomic_load(&h->pushback_ms));
+}
+
 // A stranger at the door is worth a line, but must not be able to fill the disk with them.
 static void log_refusal(struct grpc_server_host *h, const struct grpc_server_call *call,
                         grpc_call *core, const char *reason) {
@@ -263,6 +273,8 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
     const struct grpc_method *method = find_method(h, &r->details);
     if (atomic_load(&h->closing))
         refuse(call, GRPC_STATUS_UNAVAILABLE, "the server is closing");
+    else if (atomic_load(&h->draining) && (method == NULL || !method->while_draining))
+        send_away(h, call);
     else if (method == NULL)
         refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
     else if (h->keys != NULL && !method->without_token && call->key == KEY_NONE)
@@ -364,17 +376,29 @@ static bool over(const struct grpc_server_host *h) {
     return h->stopped && h->n_requests == 0 && h->calls == NULL;
 }
 
+// How long the loop may wait for events.
+static int look(struct grpc_server_host *h) {
+    int ms = h->looks != NULL ? h->looks(h->looks_context) : TICK_MS;
+    return ms < TICK_MS ? ms : TICK_MS;
+}
+
 static void *loop(void *arg) {
     struct grpc_server_host *h = arg;
-    int64_t ticked_ns = env_now_ns(h->env);
+    int64_t ticked_ns = env_now_ns(h->env), looked_ns = ticked_ns;
+    int wait_ms = TICK_MS;
     pthread_setname_np(pthread_self(), "grpc-server");
     while (!over(h)) {
         gpr_timespec deadline =
-            gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(TICK_MS, GPR_TIMESPAN));
+            gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(wait_ms, GPR_TIMESPAN));
         grpc_event event = grpc_completion_queue_next(h->queue, deadline, NULL);
         if (event.type == GRPC_OP_COMPLETE) handle(h, event.tag, event.success != 0);
-        if (env_now_ns(h->env) - ticked_ns < TICK_MS * NS_PER_MS) continue;
-        ticked_ns = env_now_ns(h->env);
+        int64_t now_ns = env_now_ns(h->env);
+        if (now_ns - looked_ns >= wait_ms * NS_PER_MS) {
+            looked_ns = now_ns;
+            wait_ms = look(h);
+        }
+        if (now_ns - ticked_ns < TICK_MS * NS_PER_MS) continue;
+        ticked_ns = now_ns;
         tick(h);
     }
     return NULL;
@@ -415,8 +439,33 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
 }
 
 void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_method *method) {
-    check(!h->started && h->n_methods < METHODS_MAX);
+    const char *service = method->path + 1, *slash = strchr(service, '/');
+    check(!h->started && h->n_methods < GRPC_METHODS_MAX);
+    check(method->path[0] == '/' && slash != NULL && slash - service < SERVICE_BYTES_MAX);
+    snprintf(h->services[h->n_methods], SERVICE_BYTES_MAX, "%.*s", (int)(slash - service), service);
     h->methods[h->n_methods++] = *method;
+}
+
+static bool is_among(const char *const *names, size_t n, const char *name) {
+    for (size_t i = 0; i < n; i++) {
+        if (strcmp(names[i], name) == 0) return true;
+    }
+    return false;
+}
+
+size_t grpc_server_host_services(const struct grpc_server_host *h,
+                                 const char *out[GRPC_METHODS_MAX]) {
+    size_t n = 0;
+    for (size_t i = 0; i < h->n_methods; i++) {
+        if (!is_among(out, n, h->services[i])) out[n++] = h->services[i];
+    }
+    return n;
+}
+
+void grpc_server_host_look(struct grpc_server_host *h, int (*looks)(void *context), void *context) {
+    check(!h->started);
+    h->looks = looks;
+    h->looks_context = context;
 }
 
 // gRPC only says that binding failed; binding again without it tells why.
@@ -480,6 +529,11 @@ int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct er
         log_warn("grpc", "keys and tokens travel unencrypted on %s: keep this network private",
                  h->address);
     return rc;
+}
+
+void grpc_server_host_drain(struct grpc_server_host *h, int64_t pushback_ms) {
+    atomic_store(&h->pushback_ms, pushback_ms);
+    atomic_store(&h->draining, true);
 }
 
 static void drain(grpc_completion_queue *queue) {

@@ -24,8 +24,9 @@ struct grpc_server_call;
 #define GRPC_ACCEPT_KEY "moesaic-accept"
 
 struct grpc_method {
-    const char *path;   // "/moesaic.control.v1.Cluster/Join"
-    bool without_token; // may be called without a key
+    const char *path;    // "/moesaic.control.v1.Cluster/Join"
+    bool without_token;  // may be called without a key
+    bool while_draining; // may still be called when grpc_server_host_drain has told others to go
     bool early_header;  // the client is told at once that its call was accepted, before any message
     int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
     uint32_t calls_max; // at once, others are refused; 0: no limit
@@ -54,10 +55,21 @@ struct grpc_server_config {
 
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,
                             struct err_text *e);
-// Before start. The method is copied. At most 32.
+#define GRPC_METHODS_MAX 32
+// Before start. The method is copied, its path stays the caller's.
 void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_method *method);
+// The full names of the services whose methods are registered, each once; the number of them. They
+// live as long as the host.
+size_t grpc_server_host_services(const struct grpc_server_host *h,
+                                 const char *out[GRPC_METHODS_MAX]);
+// Before start: looks is called on the server's thread between events, and says after how many
+// milliseconds it wants to look again, at most.
+void grpc_server_host_look(struct grpc_server_host *h, int (*looks)(void *context), void *context);
 // *port: the bound one (0 for a unix socket). A port in use is an error that names it.
 int grpc_server_host_start(struct grpc_server_host *h, uint16_t *port, struct err_text *e);
+// From now on new calls end with UNAVAILABLE and the wish that clients come again after
+// pushback_ms; what runs goes on, and so do methods that say so. Any thread.
+void grpc_server_host_drain(struct grpc_server_host *h, int64_t pushback_ms);
 // Ends every call with UNAVAILABLE, waits at most about a second, closes. Every call gets its
 // closed callback. NULL is fine.
 void grpc_server_host_destroy(struct grpc_server_host *h);

@@ -24,6 +24,7 @@ struct toy_engine {
     pthread_t thread;
     pthread_mutex_t lock;
     bool stopping;
+    _Atomic bool ready, stuck;
     struct toy_request requests[TOY_REQUESTS_MAX];
     uint32_t n_requests;
     struct toy_counts counts;
@@ -136,12 +137,22 @@ static void toy_abort(void *self, uint64_t id) {
 
 static bool toy_ready(void *self) {
     struct toy_engine *t = self;
-    return !t->script.not_ready;
+    return t->ready;
 }
 
 static bool toy_alive(void *self) {
     (void)self;
     return true;
+}
+
+static bool toy_in_time(void *self) {
+    struct toy_engine *t = self;
+    return !t->stuck;
+}
+
+void toy_engine_show(struct toy_engine *t, bool ready, bool stuck) {
+    t->ready = ready;
+    t->stuck = stuck;
 }
 
 static int toy_view(void *self, struct leader_view *out) {
@@ -150,7 +161,7 @@ static int toy_view(void *self, struct leader_view *out) {
     pthread_mutex_lock(&t->lock);
     out->n_running = t->n_requests;
     pthread_mutex_unlock(&t->lock);
-    out->ready = !t->script.not_ready;
+    out->ready = t->ready;
     snprintf(out->state, sizeof out->state, "waiting for 1 of 2 workers");
     return 0;
 }
@@ -160,11 +171,13 @@ struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *s
     check(t != NULL);
     t->env = env;
     t->script = *script;
+    t->ready = !script->not_ready;
     t->table = (struct engine){.self = t,
                                .submit = toy_submit,
                                .abort = toy_abort,
                                .ready = toy_ready,
                                .alive = toy_alive,
+                               .in_time = toy_in_time,
                                .view = toy_view};
     pthread_mutex_init(&t->lock, NULL);
     check(waker_create(env, &t->waker) == 0);

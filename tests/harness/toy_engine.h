@@ -15,12 +15,14 @@ struct toy_script {
     int64_t tick_ns;
     uint32_t fail_after; // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
     int submit_error;    // what submit returns; 0 = takes it
-    bool not_ready;
+    bool not_ready;      // at first
 };
 
 struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *script);
 void toy_engine_stop(struct toy_engine *t);    // ends what runs with FINISH_ERROR
 void toy_engine_destroy(struct toy_engine *t); // after it, and after the API
+// What probes see from now on: a group that is ready, a step that hangs.
+void toy_engine_show(struct toy_engine *t, bool ready, bool stuck);
 const struct engine *toy_engine_table(const struct toy_engine *t);
 
 // How many requests are inside, how many ended as aborted, and how many were ever submitted.

@@ -169,9 +169,11 @@ END_TEST
 
 START_TEST(calls_above_the_limits_are_refused) {
     struct rpc_house h;
-    house_start(&h, (struct toy_script){0}, (struct limits){64, 2, 1u << 20});
-    struct rpc_client *first = rpc_client_open(h.port, RPC_HOUSE_GENERATE, false);
-    struct rpc_client *second = rpc_client_open(h.port, RPC_HOUSE_GENERATE, false);
+    house_start(&h, (struct toy_script){.tick_ns = 400 * NS_PER_MS},
+                (struct limits){64, 2, 1u << 20});
+    struct rpc_client *first = ask(&h, false);
+    struct rpc_client *second = ask(&h, false);
+    ck_assert(toy_engine_await(h.toy.toy, 2));
     rpc_house_expect(ask(&h, false), GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls");
     rpc_client_close(first);
     rpc_client_close(second);

@@ -352,6 +352,27 @@ START_TEST(run_keeps_the_queue_while_the_group_forms_again) {
 }
 END_TEST
 
+// Long before the step's time is over, /ready and health must stop saying that all is well.
+START_TEST(run_is_not_in_time_while_a_step_hangs) {
+    static struct toy_client k;
+    struct timespec pause = {.tv_nsec = 20 * NS_PER_MS};
+    start(1, 1);
+    ck_assert(leader_in_time(c.leader, 0)); // nothing is under way
+    set_fault(1, TOY_SWALLOWS);
+    submit_long(&k, 1);
+    while (leader_in_time(c.leader, 100 * NS_PER_MS))
+        nanosleep(&pause, NULL);
+    ck_assert(leader_ready(c.leader)); // the group is not lost yet
+    ck_assert(leader_in_time(c.leader, 10 * NS_PER_S));
+    toy_worker_kill(&c, 0);
+    expect_lost(&k);
+    while (!leader_in_time(c.leader, 0)) // that step is over
+        nanosleep(&pause, NULL);
+    set_fault(1, TOY_HONEST);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
 static void fault_then_answer(enum toy_fault fault) {
     static struct toy_client k, again;
     toy_cluster_prepare(&c, 2);
@@ -452,6 +473,7 @@ int main(void) {
     tcase_add_test(t, run_survives_a_killed_worker_and_answers_as_before);
     tcase_add_test(t, run_keeps_the_queue_while_the_group_forms_again);
     tcase_add_test(t, run_loses_the_group_but_not_itself_when_a_worker_misbehaves);
+    tcase_add_test(t, run_is_not_in_time_while_a_step_hangs);
     tcase_add_test(t, run_is_not_alive_while_its_loop_does_not_come_round);
     tcase_add_test(t, run_refuses_a_configuration_that_cannot_work);
     Suite *s = suite_create("leader_run");
