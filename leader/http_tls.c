@@ -6,9 +6,8 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 #include "common/base/mem.h"
-
-#define REFUSED_LOG_NS (10 * NS_PER_S) // at most one line in this time
 
 // One version of the files as GnuTLS wants it. Sessions only point to it.
 struct identity {
@@ -22,7 +21,7 @@ struct http_tls {
     struct tls_pem *first;     // a reference
     struct identity *identity; // the newest; a reference
     struct env *env;
-    int64_t refused_ns; // when a client's certificate was last logged
+    struct log_gate refusals;
 };
 
 static gnutls_datum_t datum_of(const char *text) {
@@ -73,15 +72,10 @@ static struct identity *current(struct http_tls *t) {
 
 // --- clients' certificates
 
-static void log_refusal(struct http_tls *t, const char *reason) {
-    int64_t now_ns = env_now_ns(t->env);
-    if (t->refused_ns != 0 && now_ns - t->refused_ns < REFUSED_LOG_NS) return;
-    t->refused_ns = now_ns;
-    log_warn("http", "refused a client's certificate: %.200s", reason);
-}
-
 static void refuse(gnutls_session_t session, gnutls_alert_description_t alert, const char *reason) {
-    log_refusal(gnutls_db_get_ptr(session), reason);
+    struct http_tls *t = gnutls_db_get_ptr(session);
+    if (log_gate_pass(&t->refusals, env_now_ns(t->env)))
+        log_warn("http", "refused a client's certificate: %.200s", reason);
     // libmicrohttpd closes without a word; the client should hear why.
     gnutls_alert_send(session, GNUTLS_AL_FATAL, alert);
 }

@@ -243,8 +243,10 @@ static void report(struct channel_grpc_client *c) {
     if (strcmp(a->text, c->last_failure) != 0 || now_ns - c->last_failure_ns > REMINDER_NS) {
         snprintf(c->last_failure, sizeof c->last_failure, "%s", a->text);
         c->last_failure_ns = now_ns;
-        log_warn("channel", "cannot join %s yet: %s; trying again", c->base.config.address,
-                 a->text);
+        const char *hint = grpc_tls_hint(c->base.config.tls, a->text);
+        log_warn("channel", "cannot join %s yet: %s%s%s%s; trying again", c->base.config.address,
+                 a->text, hint != NULL ? " (" : "", hint != NULL ? hint : "",
+                 hint != NULL ? ")" : "");
     }
 }
 

@@ -7,11 +7,39 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 
-// What gRPC core has to say is about its inside; what a person needs is logged by the channels
+// gRPC tells of a failed handshake nowhere but in its log, whose function has no context: so this
+// is the one state of the process here.
+static struct {
+    pthread_mutex_t lock;
+    bool on;
+    struct log_gate gate;
+} handshakes = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void log_handshake(const char *message) {
+    gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
+    const char *reason = strrchr(message, ':'); // behind OpenSSL's "error:0A000086:SSL routines::"
+    pthread_mutex_lock(&handshakes.lock);
+    bool shown = handshakes.on &&
+                 log_gate_pass(&handshakes.gate, now.tv_sec * INT64_C(1000000000) + now.tv_nsec);
+    pthread_mutex_unlock(&handshakes.lock);
+    if (shown)
+        log_warn("grpc", "a TLS handshake failed: %.200s", reason != NULL ? reason + 1 : message);
+}
+
+// What else gRPC core has to say is about its inside; what a person needs is logged by the channels
 // themselves.
 static void log_line(gpr_log_func_args *args) {
+    static const char failed[] = "Handshake failed";
     log_debug("grpc", "%s", args->message);
+    if (strncmp(args->message, failed, sizeof failed - 1) == 0) log_handshake(args->message);
+}
+
+void grpc_runtime_log_handshakes(void) {
+    pthread_mutex_lock(&handshakes.lock);
+    handshakes.on = true;
+    pthread_mutex_unlock(&handshakes.lock);
 }
 
 void grpc_runtime_block_signals(sigset_t *old) {

@@ -13,6 +13,8 @@
 // process's own threads.
 void grpc_runtime_start(void);
 void grpc_runtime_stop(void);
+// From now on a failed TLS handshake is a warning. For servers, which do not hear of it otherwise.
+void grpc_runtime_log_handshakes(void);
 
 // Around calls that may make gRPC threads, which inherit the caller's mask.
 void grpc_runtime_block_signals(sigset_t *old);

@@ -492,6 +492,7 @@ static const char *bind_error(const char *address) {
 
 static int bind_port(struct grpc_server_host *h, uint16_t *port, struct err_text *e) {
     grpc_server_credentials *credentials = grpc_tls_server(&h->tls);
+    if (h->tls.files != NULL) grpc_runtime_log_handshakes();
     int bound = grpc_server_add_http2_port(h->server, h->address, credentials);
     grpc_server_credentials_release(credentials);
     if (bound == 0)

@@ -14,6 +14,9 @@ struct grpc_tls {
 
 // The caller releases both.
 grpc_server_credentials *grpc_tls_server(struct grpc_tls *t);
+// What a dialling person should look at after a handshake that ended with this text; NULL: nothing
+// to say. files as they were dialled with.
+const char *grpc_tls_hint(struct tls_files *files, const char *text);
 // The files as they are now; NULL: plain text.
 grpc_channel_credentials *grpc_tls_client(struct tls_files *files);
 

@@ -22,10 +22,12 @@ def load_stubs(folder):
 
 
 class Client:
-    def __init__(self, stubs, port, key=None):
+    def __init__(self, stubs, port, key=None, credentials=None):
         self.pb, rpc = stubs
         self.address = f"127.0.0.1:{port}"
-        self.channel = grpc.insecure_channel(self.address, options=[("grpc.use_local_subchannel_pool", 1)])
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self.channel = (grpc.secure_channel(self.address, credentials, options=options) if credentials is not None
+                        else grpc.insecure_channel(self.address, options=options))
         self.stub = rpc.GenerateStub(self.channel)
         self.metadata = [("authorization", f"Bearer {key}")] if key is not None else None
 
