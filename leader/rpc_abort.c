@@ -15,9 +15,9 @@ static struct rpc_call **bucket_of(struct rpc_names *n, const char *id) {
     return &n->buckets[XXH3_64bits(id, strlen(id)) % RPC_NAME_BUCKETS];
 }
 
-static struct rpc_call *look(struct rpc_names *n, const char *id) {
+static struct rpc_call *look(struct rpc_names *n, int32_t key, const char *id) {
     struct rpc_call *c = *bucket_of(n, id);
-    while (c != NULL && strcmp(c->request_id, id) != 0)
+    while (c != NULL && (c->key != key || strcmp(c->request_id, id) != 0))
         c = c->next_name;
     return c;
 }
@@ -35,7 +35,7 @@ void rpc_names_finish(struct rpc_names *n) {
 bool rpc_names_add(struct rpc_names *n, struct rpc_call *c) {
     pthread_mutex_lock(&n->lock);
     struct rpc_call **bucket = bucket_of(n, c->request_id);
-    bool is_new = look(n, c->request_id) == NULL;
+    bool is_new = look(n, c->key, c->request_id) == NULL;
     if (is_new) {
         c->next_name = *bucket;
         *bucket = c;
@@ -53,9 +53,9 @@ void rpc_names_remove(struct rpc_names *n, struct rpc_call *c) {
     pthread_mutex_unlock(&n->lock);
 }
 
-struct rpc_call *rpc_names_find(struct rpc_names *n, const char *id) {
+struct rpc_call *rpc_names_find(struct rpc_names *n, int32_t key, const char *id) {
     pthread_mutex_lock(&n->lock);
-    struct rpc_call *c = look(n, id);
+    struct rpc_call *c = look(n, key, id);
     if (c != NULL) rpc_call_hold(c); // gRPC's reference is there for as long as it has its name
     pthread_mutex_unlock(&n->lock);
     return c;
@@ -83,10 +83,10 @@ static int check_ids(const Message *m, const struct rpc_message *message, struct
     return 0;
 }
 
-static uint32_t abort_all(struct rpc *r, const Message *m) {
+static uint32_t abort_all(struct rpc *r, const Message *m, int32_t key) {
     uint32_t n = 0;
     for (size_t i = 0; i < m->n_request_ids; i++) {
-        struct rpc_call *c = rpc_names_find(&r->names, m->request_ids[i]);
+        struct rpc_call *c = rpc_names_find(&r->names, key, m->request_ids[i]);
         if (c == NULL) continue;
         n += rpc_call_abort(c);
         rpc_call_release(c);
@@ -101,7 +101,7 @@ int rpc_abort(struct rpc *r, const struct rpc_message *message, struct buf *out,
     int rc = rpc_unpack(&u, &moesaic__v1__abort_request__descriptor, message, e);
     const Message *m = (const Message *)u.message;
     if (rc == 0) rc = check_ids(m, message, e);
-    if (rc == 0) answer.found = abort_all(r, m);
+    if (rc == 0) answer.found = abort_all(r, m, message->key);
     rpc_unpacked_finish(&u);
     if (rc == 0) rpc_pack(out, &answer.base);
     return rc;

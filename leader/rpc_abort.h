@@ -1,4 +1,5 @@
-// rpc_abort.h: the live calls of Generate by their request ids, and Abort, which ends them.
+// rpc_abort.h: the live calls of Generate by their request ids, and Abort, which ends them. Each
+// API key has ids of its own: nobody meets, or ends, the calls of another one.
 //
 // A call is here from the moment its request is known until its status is on its way, so an id can
 // be used again as soon as its client has heard the end.
@@ -23,10 +24,10 @@ struct rpc_names {
 
 void rpc_names_init(struct rpc_names *n);
 void rpc_names_finish(struct rpc_names *n); // empty by then
-// Under the call's lock. False: another live call has this id.
+// Under the call's lock. False: another live call of this key has this id.
 bool rpc_names_add(struct rpc_names *n, struct rpc_call *c);
 void rpc_names_remove(struct rpc_names *n, struct rpc_call *c);
-struct rpc_call *rpc_names_find(struct rpc_names *n, const char *id); // held, or NULL
+struct rpc_call *rpc_names_find(struct rpc_names *n, int32_t key, const char *id); // held, or NULL
 
 // AbortRequest to AbortResponse; 0 or an error with e filled.
 int rpc_abort(struct rpc *r, const struct rpc_message *message, struct buf *out,

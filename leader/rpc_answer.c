@@ -57,7 +57,7 @@ static int make_deltas(struct rpc_call *c, uint32_t n, struct api_error *e) {
 static int parse(void *self, struct openai_request *out, const struct openai_defaults *defaults,
                  struct api_error *e) {
     struct rpc_call *c = self;
-    struct rpc_message message = {c->message, c->message_bytes};
+    struct rpc_message message = {c->message, c->message_bytes, c->key};
     char id[REQUEST_ID_BYTES_MAX + 1] = "";
     int rc = rpc_request_parse(out, id, &message, defaults, e);
     rpc_call_drop_message(c);

@@ -19,6 +19,7 @@ struct rpc_call *rpc_call_create(struct rpc *r, struct grpc_server_call *grpc) {
     c->refs = 1;
     c->rpc = r;
     c->grpc = grpc;
+    c->key = grpc_server_call_key(grpc);
     if (!grpc_server_call_metadata(grpc, RPC_REQUEST_ID_KEY, c->request_id, sizeof c->request_id) ||
         !client_id_ok(c->request_id))
         c->request_id[0] = '\0';

@@ -46,6 +46,7 @@ struct rpc_call {
     _Atomic uint32_t refs;      // gRPC's, the API side's
     struct rpc *rpc;
     struct grpc_server_call *grpc;             // a reference
+    int32_t key;                               // of the API key it came with, or KEY_NONE
     char request_id[REQUEST_ID_BYTES_MAX + 1]; // the metadata's or "", final once parsed
     int64_t arrived_ns;
 

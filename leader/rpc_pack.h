@@ -12,6 +12,7 @@
 struct rpc_message {
     const uint8_t *data;
     size_t bytes;
+    int32_t key; // of the API key that the call came with, or KEY_NONE
 };
 
 struct rpc_unpacked {

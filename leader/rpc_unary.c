@@ -56,13 +56,14 @@ static int make_answer(const struct rpc_unary *u, const struct rpc_message *mess
 
 static void message(void *context, void *state, const uint8_t *data, size_t bytes) {
     const struct rpc_unary *u = context;
-    const struct rpc_message in = {data, bytes};
+    struct rpc_message in = {.data = data, .bytes = bytes};
     struct rpc_end how = {.code = GRPC_STATUS_OK};
     struct unary_call *c = state;
     struct api_error e;
     struct buf out;
     if (c == NULL || c->answered) return;
     c->answered = true;
+    in.key = grpc_server_call_key(c->grpc);
     buf_init(&out, 0);
     if (make_answer(u, &in, &out, &e) != 0)
         rpc_end_of(&how, false, &e);

@@ -39,6 +39,9 @@ class Client:
     def call(self, timeout=120, **fields):
         return self.stub.Generate(self.request(**fields), timeout=timeout, metadata=self.metadata)
 
+    def abort(self, *ids):
+        return self.stub.Abort(self.pb.AbortRequest(request_ids=ids), timeout=60, metadata=self.metadata).found
+
     def ask(self, **fields):
         return joined(self.call(**fields))
 

@@ -289,15 +289,21 @@ def test_a_full_queue_is_resource_exhausted(stubs):
         assert rpc.ask(chat=KENYA, temperature=0).text == NAIROBI
 
 
-def test_a_key_is_asked_for(stubs, tmp_path):
-    path = tmp_path / "key"
-    path.write_text("correct horse\n")
+def test_a_key_is_asked_for_and_each_has_request_ids_of_its_own(stubs, tmp_path):
+    path = tmp_path / "keys"
+    path.write_text("alice correct-horse\nbob battery-staple\n")
     with Cluster(workers=1, leader_flags=["--api-key-file", path]) as cluster:
-        for key in [None, "", "correct", "correct horsf", "correct horse battery"]:
+        for key in [None, "", "alice", "correct-hors", "correct-horsf", "correct-horse battery"]:
             with connect(stubs, cluster, key) as rpc:
                 assert rpc.error(chat=KENYA)[0] == grpc.StatusCode.UNAUTHENTICATED
-        with connect(stubs, cluster, "correct horse") as rpc:
-            assert rpc.ask(chat=KENYA, temperature=0).text == NAIROBI
+        with connect(stubs, cluster, "correct-horse") as alice, connect(stubs, cluster, "battery-staple") as bob:
+            assert alice.ask(chat=KENYA, temperature=0).text == NAIROBI
+            mine = alice.call(text=STORY, request_id="same", **LONG)
+            first = next(mine)
+            assert bob.ask(text=STORY, request_id="same", max_tokens=1).finish == "length"
+            assert bob.abort("same") == 0
+            assert alice.abort("same") == 1
+            assert joined([first, *mine]).finish == "abort"
 
 
 def test_a_lost_worker_aborts_what_ran_and_is_unavailable_until_one_is_back(stubs):

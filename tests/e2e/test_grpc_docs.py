@@ -14,6 +14,7 @@ from grpc_client import aborted, connect, idle, joined
 KENYA = "What is the capital of Kenya?"
 NAIROBI = "The capital of Kenya is Nairobi."
 STORY = "Once upon a time"
+LONG = {"max_tokens": 1900, "ignore_eos": True, "temperature": 1}
 ADDRESS = "127.0.0.1:8001"  # the page's
 PAGE = (ROOT / "docs" / "grpc.md").read_text()
 
@@ -60,14 +61,14 @@ def test_the_client_in_python_works_as_it_is(cluster, project):
 
 def test_the_service_config_makes_clients_try_again(stubs):
     config, = blocks("json")
-    with Cluster(workers=1) as cluster, connect(stubs, cluster) as rpc:
-        cluster.workers[0].end()
-        wait_for("not ready", lambda: not cluster.ready())
-        options = [("grpc.service_config", json.dumps(json.loads(config)))]
+    options = [("grpc.service_config", json.dumps(json.loads(config)))]
+    with Cluster(workers=1, leader_flags=["--max-num-queued-reqs", "1"]) as cluster, connect(stubs, cluster) as rpc:
+        first = rpc.call(text=STORY, **LONG)
+        next(first)
         with grpc.insecure_channel(rpc.address, options=options) as channel:
             call = stubs[1].GenerateStub(channel).Generate(rpc.request(text=STORY, max_tokens=2, ignore_eos=True), timeout=60)
-            wait_for("a refusal", lambda: cluster.metric("vllm:admission_rejections_total", reason="unavailable") >= 1)
-            cluster.workers = [cluster.start_worker()]
+            wait_for("a refusal", lambda: cluster.metric("vllm:admission_rejections_total", reason="queue_full") >= 1)
+            first.cancel()
             assert len(joined(call).ids) == 2
 
 
@@ -102,7 +103,7 @@ def test_the_client_in_c_obeys_its_limits(cluster):
 
 def test_the_client_in_c_sends_its_key(tmp_path):
     key = tmp_path / "key"
-    key.write_text("correct horse\n")
+    key.write_text("correct-horse\n")
     with Cluster(workers=1, leader_flags=["--api-key-file", key]) as cluster:
         done = ask_in_c(cluster, "-k", key)
         assert (done.returncode, done.stdout) == (0, NAIROBI)

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = VOCAB};
     struct openai_request r;
     struct api_error e;
-    struct rpc_message message = {data, size};
+    struct rpc_message message = {.data = data, .bytes = size};
     char id[REQUEST_ID_BYTES_MAX + 1];
     if (rpc_request_parse(&r, id, &message, &defaults, &e) != 0) {
         check(e.status == 400 && e.message[0] != '\0');

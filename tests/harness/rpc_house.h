@@ -25,6 +25,7 @@ struct rpc_house_config {
     struct toy_script script;
     uint32_t queue_max, calls_max;
     uint64_t bodies_bytes_max; // 0: a MiB
+    bool no_chat_template;
 };
 
 // All of it fails the running Check test when something does not start or answer.

@@ -24,8 +24,11 @@ struct limits {
 static const struct limits wide = {64, 64, 1u << 20};
 
 static void house_start(struct rpc_house *h, struct toy_script script, struct limits limits) {
-    struct rpc_house_config config = {MODEL, script, limits.queue_max, limits.calls_max,
-                                      limits.bodies_bytes_max};
+    struct rpc_house_config config = {.model = MODEL,
+                                      .script = script,
+                                      .queue_max = limits.queue_max,
+                                      .calls_max = limits.calls_max,
+                                      .bodies_bytes_max = limits.bodies_bytes_max};
     rpc_house_start(h, &config);
 }
 
@@ -286,7 +289,8 @@ START_TEST(every_field_arrives) {
         .temperature = 1, .top_p = 0.25F, .top_k = 9, .vocab = 100};
     uint8_t packed[512];
     char id[REQUEST_ID_BYTES_MAX + 1];
-    struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
+    struct rpc_message message = {.data = packed};
+    message.bytes = pack_everything(packed, sizeof packed);
     struct openai_request r;
     struct api_error e;
     ck_assert_int_eq(rpc_request_parse(&r, id, &message, &defaults, &e), 0);
@@ -317,7 +321,8 @@ START_TEST(parsing_survives_every_failed_allocation) {
     static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
     uint8_t packed[512];
     char id[REQUEST_ID_BYTES_MAX + 1];
-    struct rpc_message message = {packed, pack_everything(packed, sizeof packed)};
+    struct rpc_message message = {.data = packed};
+    message.bytes = pack_everything(packed, sizeof packed);
     int rc = -1, n = 0;
     json_set_alloc_funcs(mem_alloc, mem_free);
     for (; rc != 0 && n < 1000; n++) {
@@ -342,7 +347,7 @@ START_TEST(a_message_that_would_unpack_into_too_much_is_refused) {
     enum { BYTES = 8 << 20 };
     uint8_t *data = mem_alloc(BYTES);
     char id[REQUEST_ID_BYTES_MAX + 1];
-    struct rpc_message message = {data, BYTES};
+    struct rpc_message message = {.data = data, .bytes = BYTES};
     struct openai_request r;
     struct api_error e;
     for (size_t i = 0; i < BYTES; i += 2) {

@@ -309,7 +309,8 @@ static int count_failures(struct rpc *r, answer_fn *answer, const struct rpc_mes
 
 START_TEST(answers_survive_every_failed_allocation) {
     static const uint8_t one_id[] = {0x0a, 1, 'x'};
-    static const struct rpc_message abort = {one_id, sizeof one_id}, nil = {one_id, 0};
+    static const struct rpc_message abort = {one_id, sizeof one_id, KEY_NONE};
+    static const struct rpc_message nil = {one_id, 0, KEY_NONE};
     struct rpc_house h;
     struct rpc *r = mem_zalloc(sizeof *r);
     ck_assert_ptr_nonnull(r);
@@ -377,9 +378,13 @@ START_TEST(what_the_server_cannot_do_now_is_a_failed_precondition) {
     hi.content = (char *)"hi";
     m.n_messages = 1;
     m.messages = messages;
-    house_start(&h, (struct toy_script){.submit_error = ERR_REQ_TOO_LARGE});
+    struct rpc_house_config config = {.model = MODEL,
+                                      .script = {.submit_error = ERR_REQ_TOO_LARGE},
+                                      .queue_max = 64,
+                                      .calls_max = 64,
+                                      .no_chat_template = true};
+    rpc_house_start(&h, &config);
     rpc_house_expect(rpc_house_ask(&h, NULL, false), GRPC_STATUS_FAILED_PRECONDITION, "KV cache");
-    h.toy.serving->chat_template = NULL;
     rpc_house_expect(rpc_house_ask(&h, &m, false), GRPC_STATUS_FAILED_PRECONDITION, "template");
     rpc_house_stop(&h);
 }
