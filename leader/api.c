@@ -16,7 +16,6 @@
 
 #define RENDER_THREADS 2
 #define BODIES_BYTES_MAX (UINT64_C(512) << 20)
-#define IDLE_TIMEOUT_S 75 // longer than the keep-alive of common proxies (60 s)
 #define JSON "application/json"
 
 struct api {
@@ -166,7 +165,7 @@ static int start_server(struct api *a, const struct api_config *config, uint16_t
         .connections_max = config->connections_max,
         .call_bytes_max = REQUEST_BYTES_MAX,
         .bodies_bytes_max = BODIES_BYTES_MAX,
-        .idle_timeout_s = IDLE_TIMEOUT_S,
+        .idle_timeout_s = config->timeout_s,
     };
     return http_start(&a->http, &http, port, e);
 }

@@ -13,9 +13,9 @@ struct api;
 struct api_config {
     struct serving *serving; // outlives the api
     const char *host;
-    uint16_t port; // 0 picks one
-    uint32_t connections_max;
-    bool grpc; // serves gRPC on the same host, too
+    uint16_t port;                       // 0 picks one
+    uint32_t connections_max, timeout_s; // of HTTP
+    bool grpc;                           // serves gRPC on the same host, too
     uint16_t grpc_port;
     struct tls_files *tls; // of both; NULL: plain text
 };

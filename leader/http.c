@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -16,9 +16,10 @@
 #include "common/base/mem.h"
 #include "leader/answer.h"
 #include "leader/http_call.h"
+#include "leader/http_head.h"
 
-#define HEADER_BYTES_MAX 32768
 #define LISTEN_BACKLOG 1024
+#define DRAIN_BYTES_MAX (1u << 20) // of a refused body
 #define STOP_WAIT_NS (2 * NS_PER_S)
 
 // --- errors that HTTP itself finds
@@ -44,37 +45,6 @@ static void refuse(struct http_call *c, int status, const char *text) {
 
 // --- request checks
 
-struct framing {
-    uint32_t n_length, n_encoding;
-    bool chunked;
-    const char *length;
-};
-
-static enum MHD_Result see_header(void *context, enum MHD_ValueKind kind, const char *key,
-                                  const char *value) {
-    struct framing *f = context;
-    (void)kind;
-    if (strcasecmp(key, "Content-Length") == 0) {
-        f->n_length++;
-        f->length = value;
-    } else if (strcasecmp(key, "Transfer-Encoding") == 0) {
-        f->n_encoding++;
-        f->chunked = value != NULL && strcasecmp(value, "chunked") == 0;
-    }
-    return MHD_YES;
-}
-
-// Two lengths, or a length and chunks, are read differently by different proxies (request
-// smuggling); MHD accepts both.
-static const char *framing_error(const struct framing *f) {
-    if (f->n_length > 1) return "more than one Content-Length header";
-    if (f->n_length != 0 && f->n_encoding != 0)
-        return "Content-Length together with Transfer-Encoding";
-    if (f->n_encoding > 1 || (f->n_encoding == 1 && !f->chunked))
-        return "the only supported Transfer-Encoding is chunked";
-    return NULL;
-}
-
 static bool route_matches(const struct http_route *r, const char *path) {
     size_t n = strlen(r->path);
     if (n > 1 && r->path[n - 1] == '/') return strncmp(path, r->path, n) == 0 && path[n] != '\0';
@@ -96,6 +66,7 @@ static void find_route(struct http_call *c, const char *method) {
         other = r;
         if (!method_matches(r, method)) continue;
         c->route = r;
+        if (!http_head_decode(c->path)) refuse(c, 400, "a percent escape of the path is wrong");
         return;
     }
     struct api_error error;
@@ -110,22 +81,41 @@ static void find_route(struct http_call *c, const char *method) {
     }
 }
 
-// The first look at a request: whatever can be refused is refused before its body is read.
-static void check_request(struct http_call *c, const char *method) {
-    struct framing f = {0};
-    MHD_get_connection_values(c->connection, MHD_HEADER_KIND, see_header, &f);
-    const char *wrong = framing_error(&f);
-    if (wrong != NULL) {
-        refuse(c, 400, wrong);
-        return;
-    }
+// The caller's key is judged by the head alone.
+static void ask_for_key(struct http_call *c) {
+    const char *why = c->http->config.refusal(c->http->config.context, c);
+    struct api_error error;
+    if (why == NULL) return;
+    api_error_set(&error, 401, NULL, "%s", why);
+    api_error_code(&error, 0, "invalid_api_key");
+    reply_error(c, &error, NULL, true);
+}
+
+static void check_route(struct http_call *c, const char *method, const struct http_head *head) {
+    c->chunked = head->chunked;
     find_route(c, method);
-    if (c->route == NULL) return;
-    if (f.length != NULL && strtoull(f.length, NULL, 10) > c->http->config.call_bytes_max) {
+    if (c->state != CALL_PENDING) return;
+    if (head->length_bytes > c->http->config.call_bytes_max)
         refuse(c, 413, "the request body is too large");
+    else if (c->route->guarded)
+        ask_for_key(c);
+}
+
+// The first look at a request: whatever can be refused is refused before its body is kept. A client
+// that sends without waiting could see a reset in place of the refusal, so a small body is still
+// read.
+static void check_request(struct http_call *c, const struct http_head_text *text) {
+    struct http_head head;
+    const char *why = NULL;
+    int status = http_head_read(&head, text, &why);
+    if (status != 0) {
+        refuse(c, status, why);
         return;
     }
-    if (c->route->guarded) c->refusal = c->http->config.refusal(c->http->config.context, c);
+    check_route(c, text->method, &head);
+    c->unread = c->state == CALL_REPLIED && !head.expects && head.length_bytes != 0 &&
+                head.length_bytes <= DRAIN_BYTES_MAX &&
+                head.length_bytes <= c->http->config.call_bytes_max;
 }
 
 // --- bodies
@@ -137,13 +127,15 @@ static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *
     size_t n = *bytes;
     *bytes = 0;
     c->body_seen += n;
+    http_watch_received(h->watch, c->fd, n);
+    if (c->unread) return MHD_YES;
     if (c->body_seen > h->config.call_bytes_max) {
         if (c->body_seen > 2 * h->config.call_bytes_max) return MHD_NO;
         c->body_error = 413;
     } else if (atomic_load(&h->body_bytes) + n > h->config.bodies_bytes_max) {
         c->body_error = 503;
     }
-    if (c->body_error != 0 || c->refusal != NULL) {
+    if (c->body_error != 0) {
         http_call_drop_body(c);
         return MHD_YES;
     }
@@ -156,19 +148,7 @@ static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *
     return MHD_YES;
 }
 
-// Only after the body, which a client may be sending still: it hears nothing before.
-static void refuse_caller(struct http_call *c) {
-    struct api_error error;
-    api_error_set(&error, 401, NULL, "%s", c->refusal);
-    api_error_code(&error, 0, "invalid_api_key");
-    reply_error(c, &error, NULL, false);
-}
-
 static bool end_body(struct http_call *c) {
-    if (c->refusal != NULL) {
-        refuse_caller(c);
-        return false;
-    }
     if (c->body_error == 0) {
         buf_add(&c->body, "", 1); // the terminating zero is not counted
         if (c->body.failed)
@@ -218,29 +198,40 @@ static void mark_dispatched(struct http *h, struct http_call *c) {
     c->dispatched = true;
     h->n_dispatched++;
     pthread_mutex_unlock(&h->lock);
+    http_watch_complete(h->watch, c->fd);
 }
 
 // --- MHD's callbacks
+
+static enum MHD_Result begin(struct http_call *c, const struct http_head_text *text) {
+    check_request(c, text);
+    return c->state == CALL_REPLIED && !c->unread ? http_call_answer(c) : MHD_YES;
+}
 
 static enum MHD_Result on_access(void *context, struct MHD_Connection *connection, const char *path,
                                  const char *method, const char *version, const char *upload,
                                  size_t *upload_bytes, void **state) {
     struct http *h = context;
     struct http_call *c = *state;
-    (void)version;
     if (c == NULL) {
         c = enter(h, connection, path);
         if (c == NULL) return MHD_NO;
         *state = c;
-        check_request(c, method);
-        return c->state == CALL_REPLIED ? http_call_answer(c) : MHD_YES;
+        return begin(c, &(struct http_head_text){connection, method, path, version});
     }
     if (*upload_bytes != 0) return take_body(c, upload, upload_bytes);
-    if (!c->dispatched) {
+    if (!c->dispatched && !c->unread) {
         mark_dispatched(h, c);
         if (end_body(c)) c->route->handle(h->config.context, c);
     }
     return http_call_answer(c);
+}
+
+// The path is compared as it came and decoded behind that, so it has one spelling.
+static size_t keep_escapes(void *context, struct MHD_Connection *connection, char *text) {
+    (void)context;
+    (void)connection;
+    return strlen(text);
 }
 
 static void on_completed(void *context, struct MHD_Connection *connection, void **state,
@@ -280,11 +271,22 @@ static void on_log(void *context, const char *format, va_list args) {
 
 // --- start and stop
 
+// A client whose machine or network died without a word is noticed in two minutes, not never.
+static void keep_alive(int fd) {
+    int one = 1, idle_s = 60, interval_s = 15, probes = 4;
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
+}
+
+// What is set here, the connections that it accepts inherit.
 static int bind_one(const struct addrinfo *a) {
     int one = 1;
     int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, a->ai_protocol);
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    keep_alive(fd);
     if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, LISTEN_BACKLOG) == 0) return fd;
     int error = errno;
     close(fd);
@@ -374,7 +376,8 @@ static struct MHD_Daemon *start_daemon(struct http *h) {
                             MHD_OPTION_NOTIFY_CONNECTION, on_connection, h,                    //
                             MHD_OPTION_CONNECTION_LIMIT, (unsigned)h->config.connections_max,  //
                             MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)h->config.idle_timeout_s, //
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEADER_BYTES_MAX,      //
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)HEAD_BYTES_MAX,        //
+                            MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL,                  //
                             MHD_OPTION_STRICT_FOR_CLIENT, 1, MHD_OPTION_ARRAY, tls, MHD_OPTION_END);
 }
 
@@ -385,6 +388,15 @@ static void http_free(struct http *h) {
     pthread_cond_destroy(&h->changed);
     pthread_mutex_destroy(&h->lock);
     mem_free(h);
+}
+
+// MHD stops accepting at its limit, so room is made a little below it.
+static int start_watch(struct http *h, struct err_text *e) {
+    struct http_watch_config watch = {.env = h->config.env,
+                                      .patience_ns = h->config.idle_timeout_s * NS_PER_S,
+                                      .connections_max = h->config.connections_max -
+                                                         h->config.connections_max / 8 - 1};
+    return http_watch_create(&h->watch, &watch, e);
 }
 
 int http_start(struct http **out, const struct http_config *config, uint16_t *port,
@@ -400,7 +412,7 @@ int http_start(struct http **out, const struct http_config *config, uint16_t *po
     pthread_cond_init(&h->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     int rc = open_socket(config, &h->listen_fd, e);
-    if (rc == 0) rc = http_watch_create(&h->watch, e);
+    if (rc == 0) rc = start_watch(h, e);
     if (rc == 0 && config->tls != NULL) rc = http_tls_create(&h->tls, config->tls, e);
     if (rc != 0) {
         http_free(h);
@@ -481,6 +493,7 @@ void http_count(struct http *h, struct http_counters *out) {
     *out = (struct http_counters){.requests = h->requests, .disconnects = h->disconnects};
     for (int i = 0; i < 6; i++)
         out->by_status[i] = h->by_status[i];
+    http_watch_count(h->watch, &out->late, &out->evicted);
     pthread_mutex_lock(&h->lock);
     out->n_calls = h->n_calls;
     pthread_mutex_unlock(&h->lock);

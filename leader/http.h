@@ -44,6 +44,8 @@ struct http_config {
     uint32_t connections_max;  // above what admission allows: a full server must still answer 429
     uint64_t call_bytes_max;   // a body
     uint64_t bodies_bytes_max; // all bodies that are held
+    // A connection may idle, a request may take to arrive, and a complete answer may wait for its
+    // reader; large ones get a second more for each 64 KiB.
     uint32_t idle_timeout_s;
 };
 
@@ -51,6 +53,8 @@ struct http_counters {
     uint64_t requests,
         disconnects;       // disconnects: clients that left before their answer was complete
     uint64_t by_status[6]; // answers by hundreds
+    uint64_t late,         // connections ended for taking too long
+        evicted;           // and to make room for others
     uint32_t n_calls;      // in flight now
 };
 
@@ -78,7 +82,7 @@ void http_call_hold(struct http_call *c);
 void http_call_release(struct http_call *c);
 
 // Fixed when the handler runs.
-const char *http_call_path(const struct http_call *c); // the whole path, percent-decoded
+const char *http_call_path(const struct http_call *c); // percent-decoded behind the route
 const char *
 http_call_request_id(const struct http_call *c); // X-Request-Id of the client, or one drawn here
 int64_t http_call_arrived_ns(const struct http_call *c);

@@ -102,6 +102,7 @@ void http_call_reply(struct http_call *c, struct http_reply *reply) {
     c->state = CALL_REPLIED;
     c->reply = *reply;
     c->ended = true;
+    http_watch_answered(c->http->watch, c->fd, c, reply->body.bytes);
     resume(c);
     pthread_mutex_unlock(&c->lock);
     *reply = (struct http_reply){0};
@@ -147,6 +148,7 @@ int http_call_write(struct http_call *c, const void *data, size_t bytes) {
 void http_call_end(struct http_call *c) {
     pthread_mutex_lock(&c->lock);
     c->ended = true;
+    http_watch_answered(c->http->watch, c->fd, c, c->out.bytes - c->out_sent);
     resume(c);
     pthread_mutex_unlock(&c->lock);
 }
@@ -222,7 +224,9 @@ static void add_headers(struct http_call *c, struct MHD_Response *response,
     }
     if (reply->status == 401) MHD_add_response_header(response, "WWW-Authenticate", "Bearer");
     if (reply->allow != NULL) MHD_add_response_header(response, "Allow", reply->allow);
-    if (reply->close || c->http->draining) MHD_add_response_header(response, "Connection", "close");
+    // Where a chunked body ends is read too leniently below: nothing may follow on its connection.
+    if (reply->close || c->chunked || c->http->draining)
+        MHD_add_response_header(response, "Connection", "close");
 }
 
 static enum MHD_Result queue(struct http_call *c, int status, struct MHD_Response *response) {

@@ -23,15 +23,16 @@ struct http_call {
     char *path;
     char request_id[REQUEST_ID_BYTES_MAX + 1];
     int64_t arrived_ns;
-    int32_t key;         // of the caller, or KEY_NONE
-    const char *refusal; // why the caller gets 401, or NULL
+    int32_t key; // of the caller, or KEY_NONE
 
     // MHD thread until the handler runs, then whoever works on the call.
     struct buf body;
     uint64_t body_seen; // uploaded bytes, also those not kept
     int body_error;     // status to answer when the upload ends, 0 = fine
+    bool chunked;
     bool dispatched;
-    bool late; // came after http_drain
+    bool late;   // came after http_drain
+    bool unread; // refused already; the body is read and thrown away before the answer goes
 
     pthread_mutex_t lock;
     enum call_state state;

@@ -325,6 +325,7 @@ static int start_api(struct process *p, struct err_text *e) {
                                 .host = o->host,
                                 .port = o->port,
                                 .connections_max = connections_max(o),
+                                .timeout_s = o->http_timeout,
                                 .grpc = true,
                                 .grpc_port = o->grpc_port,
                                 .tls = p->secrets.api_tls};

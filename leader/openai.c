@@ -8,11 +8,6 @@
 #include "common/base/check.h"
 #include "leader/openai_fields.h"
 
-// Real bodies need 5. jansson recurses, so a deeper one is refused before it.
-#define DEPTH_MAX 32
-// A parsed value takes ten times the bytes of its text, so their number is bounded too: the longest
-// prompt as ids, and the rest.
-#define VALUES_MAX (POSITIONS_MAX + 65536)
 // What OpenAI's completions mean by no word about it.
 #define COMPLETION_TOKENS_DEFAULT 16
 
@@ -43,17 +38,69 @@ static struct shape shape_of(const char *body, size_t bytes) {
     return s;
 }
 
-static int load_body(json_t **out, const char *body, size_t bytes, struct api_error *e) {
+// Where a JSON error lies: the member of the outermost object, or nothing.
+struct place {
+    uint32_t depth;
+    bool in_string, named;
+    size_t start, end, name, name_end; // of the last string; of the member's name
+};
+
+static void step_over(struct place *p, char c, size_t i) {
+    if (c == '"') p->start = i + 1;
+    if (c == ':' && p->depth == 1) {
+        p->name = p->start;
+        p->name_end = p->end;
+        p->named = true;
+    }
+    if (c == ',' && p->depth == 1) p->named = false;
+    if (c == '[' || c == '{') p->depth++;
+    if ((c == ']' || c == '}') && p->depth != 0) p->depth--;
+}
+
+// Only a name that a field could have; what else stands there is the client's.
+static void name_member(const char *body, size_t bytes, char *out, size_t out_bytes) {
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz_";
+    struct place p = {0};
+    out[0] = '\0';
+    for (size_t i = 0; i < bytes; i++) {
+        if (p.in_string && body[i] == '\\') {
+            i++;
+            continue;
+        }
+        if (body[i] == '"') p.in_string = !p.in_string;
+        if (body[i] == '"' && !p.in_string) p.end = i;
+        if (!p.in_string ? body[i] != '"' : body[i] == '"') step_over(&p, body[i], i);
+    }
+    size_t n = p.name_end - p.name;
+    if (!p.named || p.name_end <= p.name || n >= out_bytes) return;
+    memcpy(out, body + p.name, n);
+    out[n] = '\0';
+    if (strspn(out, letters) != n) out[0] = '\0';
+}
+
+static int not_json(const struct openai_body *body, const json_error_t *error,
+                    struct api_error *e) {
+    char name[32];
+    size_t at = error->position > 0 ? (size_t)error->position : 0;
+    name_member(body->text, at < body->bytes ? at : body->bytes, name, sizeof name);
+    if (name[0] == '\0')
+        return api_error_set(e, 400, NULL, "the body is not valid JSON: %s (byte %zu).",
+                             error->text, at);
+    return api_error_set(e, 400, name, "the body is not valid JSON: %s (byte %zu, in '%s').",
+                         error->text, at, name);
+}
+
+static int load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
     json_error_t error;
-    struct shape shape = shape_of(body, bytes);
-    if (shape.n_commas > VALUES_MAX)
-        return api_error_set(e, 400, NULL, "the JSON body has more than %d values.", VALUES_MAX);
-    if (shape.depth > DEPTH_MAX)
-        return api_error_set(e, 400, NULL, "the JSON body is nested deeper than %d.", DEPTH_MAX);
-    json_t *root = json_loadb(body, bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL)
-        return api_error_set(e, 400, NULL, "the body is not valid JSON: %s (byte %d).", error.text,
-                             error.position);
+    struct shape shape = shape_of(body->text, body->bytes);
+    if (shape.n_commas > JSON_VALUES_MAX)
+        return api_error_set(e, 400, NULL, "the JSON body has more than %d values.",
+                             JSON_VALUES_MAX);
+    if (shape.depth > JSON_DEPTH_MAX)
+        return api_error_set(e, 400, NULL, "the JSON body is nested deeper than %d.",
+                             JSON_DEPTH_MAX);
+    json_t *root = json_loadb(body->text, body->bytes, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL) return not_json(body, &error, e);
     if (!json_is_object(root)) {
         json_decref(root);
         return api_error_set(e, 400, NULL, "the body must be a JSON object.");
@@ -105,13 +152,21 @@ static int join_parts(const json_t *parts, size_t message, json_t **out, struct 
     return rc;
 }
 
+static int read_parts(const json_t *parts, size_t message, json_t **out, struct api_error *e) {
+    char param[64];
+    if (json_array_size(parts) <= CONTENT_PARTS_MAX) return join_parts(parts, message, out, e);
+    snprintf(param, sizeof param, "messages[%zu].content", message);
+    return api_error_set(e, 400, param, "'%s' may have at most %d parts.", param,
+                         CONTENT_PARTS_MAX);
+}
+
 static int read_content(const json_t *message, size_t i, json_t **out, struct api_error *e) {
     json_t *content = json_object_get(message, "content");
     if (json_is_string(content)) {
         *out = json_incref(content);
         return 0;
     }
-    if (json_is_array(content)) return join_parts(content, i, out, e);
+    if (json_is_array(content)) return read_parts(content, i, out, e);
     char param[64];
     snprintf(param, sizeof param, "messages[%zu].content", i);
     return api_error_set(e, 400, param, "'%s' must be a string or a list of text parts.", param);
@@ -225,6 +280,7 @@ void openai_request_init(struct openai_request *r, bool chat, const struct opena
     *r = (struct openai_request){.chat = chat};
     arena_init(&r->arena, 0);
     r->prompt_field = chat ? "messages" : "prompt";
+    r->max_tokens_field = "max_tokens";
     r->max_tokens_default = d->max_tokens != 0 ? d->max_tokens : UINT32_MAX;
     r->n = 1;
     r->skip_special_tokens = true;
@@ -242,7 +298,7 @@ int openai_parse(struct openai_request *out, const struct openai_body *body,
     struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
     openai_request_init(&r, body->chat, defaults);
     if (!r.chat && defaults->max_tokens == 0) r.max_tokens_default = COMPLETION_TOKENS_DEFAULT;
-    int rc = load_body(&r.root, body->text, body->bytes, e);
+    int rc = load_body(&r.root, body, e);
     if (rc == 0) rc = openai_fields_read(&reader, r.root);
     if (rc == 0) rc = openai_fields_check(&reader);
     if (rc == 0)

@@ -13,6 +13,8 @@
 #define TEMPERATURE_MIN 1e-5
 // top_p 0 keeps one token, like the smallest positive number.
 #define TOP_P_MIN 1e-30
+// Doubles up to 2^53 hold every integer.
+#define WHOLE_MAX 9007199254740992.0
 // Above 0: it divides. Below this nothing but repeats would be left, or infinities.
 #define REPETITION_MIN 0.01
 
@@ -41,14 +43,25 @@ static int read_number(struct openai_reader *r, const struct openai_field *f, co
     if (!json_is_number(value)) return openai_field_wrong(r, f, "a number");
     double x = json_number_value(value);
     if (!(x >= f->min && x <= f->max)) return openai_field_range(r, f);
-    *(float *)place(r, f) = (float)x;
+    *(float *)place(r, f) = (float)x + 0.0f; // no negative zero
     return 0;
+}
+
+// JSON has one kind of number, and some clients write 1 as 1.0: what is whole and exact is an
+// integer.
+static bool whole(const json_t *value, json_int_t *out) {
+    double x = json_number_value(value);
+    *out = json_integer_value(value);
+    if (!json_is_real(value)) return json_is_integer(value);
+    if (!(fabs(x) <= WHOLE_MAX) || x != trunc(x)) return false;
+    *out = (json_int_t)x;
+    return true;
 }
 
 static int read_integer(struct openai_reader *r, const struct openai_field *f, const json_t *value,
                         uint32_t *out) {
-    if (!json_is_integer(value)) return openai_field_wrong(r, f, "an integer");
-    json_int_t x = json_integer_value(value);
+    json_int_t x;
+    if (!whole(value, &x)) return openai_field_wrong(r, f, "an integer");
     if ((double)x < f->min || (double)x > f->max) return openai_field_range(r, f);
     *out = (uint32_t)x;
     return 0;
@@ -83,7 +96,7 @@ static int read_top_p(struct openai_reader *r, const struct openai_field *f, con
 
 // -1 is another way to write "off".
 static int read_top_k(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
-    if (json_is_integer(value) && json_integer_value(value) == -1) {
+    if (json_number_value(value) == -1) {
         r->request->sampling.top_k = 0;
         return 0;
     }
@@ -91,9 +104,10 @@ static int read_top_k(struct openai_reader *r, const struct openai_field *f, con
 }
 
 static int read_seed(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
-    if (!json_is_integer(value)) return openai_field_wrong(r, f, "an integer");
+    json_int_t seed;
+    if (!whole(value, &seed)) return openai_field_wrong(r, f, "an integer");
     r->request->has_seed = true;
-    r->request->seed = json_integer_value(value);
+    r->request->seed = seed;
     return 0;
 }
 
@@ -315,13 +329,16 @@ int openai_fields_read(struct openai_reader *r, const json_t *root) {
 
 int openai_fields_check(struct openai_reader *r) {
     struct openai_request *q = r->request;
-    if (r->max_completion_tokens != 0) q->max_tokens = r->max_completion_tokens;
+    if (r->max_completion_tokens != 0) {
+        q->max_tokens = r->max_completion_tokens;
+        q->max_tokens_field = "max_completion_tokens";
+    }
     if (r->has_top_logprobs && !q->sampling.want_logprob)
         return api_error_set(r->error, 400, "top_logprobs",
                              "'top_logprobs' needs 'logprobs' to be true.");
     if (q->max_tokens != 0 && q->steering.min_tokens > q->max_tokens)
-        return api_error_set(r->error, 400, "min_tokens",
-                             "'min_tokens' must be at most 'max_tokens' (%u).", q->max_tokens);
+        return api_error_set(r->error, 400, "min_tokens", "'min_tokens' must be at most '%s' (%u).",
+                             q->max_tokens_field, q->max_tokens);
     if (r->has_stream_options && !q->stream)
         return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");

@@ -29,9 +29,9 @@ struct render {
 
 static int too_long(const struct serving *s, const struct openai_request *r, struct api_error *e) {
     int rc = api_error_set(e, 400, r->prompt_field,
-                           "This model's maximum context length is %u tokens; the prompt fills it "
-                           "and leaves no room for an answer.",
-                           s->max_model_len);
+                           "This model's maximum context length is %u tokens; '%s' fills it and "
+                           "leaves no room for an answer.",
+                           s->max_model_len, r->prompt_field);
     return api_error_code(e, rc, "context_length_exceeded");
 }
 
@@ -101,10 +101,10 @@ static int choose_max_tokens(const struct serving *s, const struct openai_reques
                              uint32_t n_prompt, uint32_t *out, struct api_error *e) {
     uint32_t room = s->max_model_len - n_prompt;
     if (r->max_tokens > room) {
-        int rc = api_error_set(e, 400, "max_tokens",
+        int rc = api_error_set(e, 400, r->max_tokens_field,
                                "This model's maximum context length is %u tokens; the prompt has "
-                               "%u and %u were asked for.",
-                               s->max_model_len, n_prompt, r->max_tokens);
+                               "%u and '%s' asks for %u.",
+                               s->max_model_len, n_prompt, r->max_tokens_field, r->max_tokens);
         return api_error_code(e, rc, "context_length_exceeded");
     }
     uint32_t otherwise = r->max_tokens_default < room ? r->max_tokens_default : room;
@@ -267,13 +267,19 @@ static int check_call(struct serving *s, const struct openai_request *r, struct 
                                      : "no group of workers is ready; try again later");
 }
 
-static int reserve(struct serving *s, const struct openai_request *r, struct api_error *e) {
-    if (admit_reserve(&s->admit, r->n_prompts * r->n)) return 0;
+static int reserve(struct serving *s, uint32_t n, struct api_error *e) {
+    if (admit_reserve(&s->admit, n)) return 0;
     counter_add(&s->meter.rejected[REJECT_QUEUE_FULL], 1);
     int rc = api_error_set(e, 429, NULL,
                            "%u more would exceed %u waiting and running requests; try again later.",
-                           r->n_prompts * r->n, s->admit.max);
+                           n, s->admit.max);
     return api_error_code(e, rc, "rate_limit_exceeded");
+}
+
+// One place is there already.
+static int reserve_rest(struct serving *s, const struct openai_request *r, struct api_error *e) {
+    uint32_t n = r->n_prompts * r->n;
+    return n == 1 ? 0 : reserve(s, n - 1, e);
 }
 
 // The reserved places go with the generation; on failure they are given back here.
@@ -302,9 +308,10 @@ static void work(struct render *r, struct client client) {
     int rc = client.ops->parse(client.self, &request, &s->defaults, &e);
     if (rc == 0) {
         rc = check_call(s, &request, &e);
-        if (rc == 0) rc = reserve(s, &request, &e);
+        if (rc == 0) rc = reserve_rest(s, &request, &e);
         if (rc != 0) openai_request_finish(&request);
     }
+    if (rc != 0) admit_release(&s->admit, 1);
     if (rc == 0) rc = start(r, client, &request, &e);
     if (rc == 0) return;
     if (e.status < 429) counter_add(&s->meter.rejected[REJECT_INVALID], 1);
@@ -352,8 +359,17 @@ void render_destroy(struct render *r) {
 }
 
 bool render_take(struct render *r, struct client client) {
+    struct serving *s = r->serving;
+    struct api_error e;
+    if (reserve(s, 1, &e) != 0) {
+        client.ops->fail(client.self, false, &e);
+        return true;
+    }
     struct job *job = mem_zalloc(sizeof *job);
-    if (job == NULL) return false;
+    if (job == NULL) {
+        admit_release(&s->admit, 1);
+        return false;
+    }
     client.ops->hold(client.self);
     job->client = client;
     queue_push(&r->jobs, &job->link);

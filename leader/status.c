@@ -251,6 +251,10 @@ static void process_families(struct page *p, const struct serving *s, struct htt
         counter(p, "moesaic_http_disconnects_total", h.disconnects,
                 "Clients that left before their answer was complete.");
         gauge(p, "moesaic_http_requests_in_flight", h.n_calls, "HTTP requests in flight.");
+        counter(p, "moesaic_http_timeouts_total", h.late,
+                "Connections ended because a request or its reader took too long.");
+        counter(p, "moesaic_http_evictions_total", h.evicted,
+                "Idle connections ended to make room for new ones.");
         metrics_family(p->out, "moesaic_http_responses_total", "counter",
                        "HTTP answers by class of status.");
         for (uint32_t i = 2; i < 6; i++) {

@@ -52,6 +52,11 @@
 
 // Requests.
 #define REQUEST_BYTES_MAX (64u << 20)
+#define HEAD_BYTES_MAX 32768 // of an HTTP request: its line and fields
+#define HEADERS_MAX 128
+#define JSON_DEPTH_MAX 32 // real bodies need 5; jansson recurses, so a deeper one is refused before
+// A parsed value takes ten times the bytes of its text: the longest prompt as ids, and the rest.
+#define JSON_VALUES_MAX (POSITIONS_MAX + 65536)
 #define TOP_LOGPROBS_MAX 20
 #define STOP_STRINGS_MAX 16
 #define STOP_STRING_BYTES_MAX 1024
@@ -64,6 +69,7 @@
     2048 // ids and numbers in the lists of one request's steering (proto/step.proto)
 #define STEERING_STEP_ITEMS_MAX 8192 // of all requests that a rank takes in within one step
 #define MESSAGES_MAX 8192
+#define CONTENT_PARTS_MAX 1024 // of one message
 #define PROMPTS_MAX 1024
 #define STREAM_BUFFER_BYTES_MAX (1u << 20)
 

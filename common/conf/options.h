@@ -111,6 +111,7 @@ struct leader_options {
     uint32_t lws_group_size;       // 0 = not in a group
     uint32_t max_model_len;        // 0 = the model's
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
+    uint32_t http_timeout; // seconds
     struct memory_share kv_cache_memory;
     int64_t step_timeout, shutdown_timeout; // ns
     bool digest;

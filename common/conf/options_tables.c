@@ -104,6 +104,11 @@ static const struct option leader_options[] = {
     {"max-num-queued-reqs", OPTION_UINT, LEADER(max_num_queued_reqs), .fallback = "1024",
      .argument = "N", .min = 1, .max = 1000000,
      .help = "Choices waiting or running before new requests get 429."},
+    // Longer than the keep-alive of common proxies (60 s), so that they are the first to close.
+    {"http-timeout", OPTION_UINT, LEADER(http_timeout), .fallback = "75", .argument = "SECONDS",
+     .min = 1, .max = 86400,
+     .help = "How long an HTTP connection may idle, a request may take to arrive and an answer may "
+             "wait for its reader; large ones get a second more for each 64 KiB."},
     {"pipeline-depth", OPTION_UINT, LEADER(pipeline_depth), .fallback = "2", .argument = "N",
      .min = 1, .max = PIPELINE_DEPTH_MAX,
      .help = "Steps in flight: 2 plans the next step while one runs."},

@@ -78,10 +78,11 @@ class Process:
 class Cluster:
     """with Cluster(workers=2) as c: ... ; c.url serves, every worker is in the group."""
 
-    def __init__(self, workers=2, leader_flags=(), worker_flags=(), model=MODEL):
+    def __init__(self, workers=2, leader_flags=(), worker_flags=(), model=MODEL, leader_prefix=()):
         self.n_workers = workers
         self.model = model
         self.leader_flags = list(leader_flags)
+        self.leader_prefix = list(leader_prefix)  # a program that runs the leader in its own place, such as prlimit
         self.worker_flags = list(worker_flags)
         self.folder = tempfile.mkdtemp(prefix="moesaic-e2e-")
         self.leader = None
@@ -109,7 +110,7 @@ class Cluster:
         self.wait_ready()
 
     def start_leader(self):
-        command = [BUILD / "moe-leader", "--model", self.model, "--port", str(self.port),
+        command = [*self.leader_prefix, BUILD / "moe-leader", "--model", self.model, "--port", str(self.port),
                    "--control-port", str(self.control_port), "--grpc-port", str(self.grpc_port),
                    "--data-parallel-size", str(self.n_workers), "--digest", *self.leader_flags]
         self.leader = Process("leader", command, self.folder)

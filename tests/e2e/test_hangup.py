@@ -1,4 +1,4 @@
-"""test_hangup.py: 200 clients hang up at random points; nothing of them stays."""
+"""test_hangup.py: 500 clients hang up at random points; nothing of them stays."""
 import concurrent.futures
 import json
 import os
@@ -8,13 +8,14 @@ import time
 
 from cluster import Cluster, wait_for
 
-CLIENTS = 200
+CLIENTS = 250  # a storm; there are two
 TOGETHER = 40
 CHAT = "/v1/chat/completions"
 
 
 def request_bytes(seed, streaming):
-    body = json.dumps({"model": "seedling", "messages": [{"role": "user", "content": "Tell me a story about a fox."}],
+    text = "Tell me a story about a fox." + " And about a hen." * (seed % 3 * 100)  # some prompts take several steps
+    body = json.dumps({"model": "seedling", "messages": [{"role": "user", "content": text}],
                        "stream": streaming, "temperature": 1, "seed": seed, "max_tokens": 400, "ignore_eos": True}).encode()
     return f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
 

@@ -30,7 +30,8 @@ static void house_start(struct house *h, struct toy_script script, uint32_t queu
     struct toy_house_config toy = {MODEL, script, queue_max, 256};
     toy_house_start(&h->toy, &toy);
     struct api_config config = {
-        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256};
+        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256,
+        .timeout_s = 75};
     ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
 }
 

@@ -102,7 +102,7 @@ START_TEST(numbers_of_wrong_type_or_range_are_refused_by_name) {
         {"top_p", {"-0.1", "1.1", "\"1\"", "false"}},
         {"min_p", {"-1", "1.5", "\"0\"", "true"}},
         {"top_k", {"-2", "1.5", "\"1\"", "true", "4294967296"}},
-        {"n", {"0", "-1", "129", "1.0", "\"2\"", "true"}},
+        {"n", {"0", "-1", "129", "1.5", "\"2\"", "true", "1e300", "-0.0"}},
         {"max_tokens", {"0", "-1", "1.5", "\"5\"", "true", "4294967297", "9223372036854775807"}},
         {"seed", {"1.5", "\"1\"", "true"}},
         {"stop_token_ids", {"5", "[-1]", "[2048]", "[\"a\"]", "[1,2,3,4,5,6,7,8,9]"}},
@@ -135,7 +135,7 @@ START_TEST(numbers_beyond_json_are_refused) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         char field[64];
         snprintf(field, sizeof field, "\"temperature\":%s", bad[i]);
-        refused(true, field, "");
+        refused(true, field, "temperature");
     }
 }
 END_TEST
