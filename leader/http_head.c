@@ -59,10 +59,12 @@ static bool is_host(const char *text) {
     return true;
 }
 
-static bool is_target(const char *text) {
-    if (*text != '/') return false;
-    for (; *text != '\0'; text++) {
-        if (*text <= 0x20 || *text >= 0x7f || *text == '#' || *text == '\\') return false;
+// The zeros of a query stand for its separators; there is none in the path before it.
+static bool is_target(const char *text, const char *end) {
+    if (text >= end || *text != '/') return false;
+    for (; text < end; text++) {
+        bool visible = *text > 0x20 && *text < 0x7f && *text != '#' && *text != '\\';
+        if (!visible && *text != '\0') return false;
     }
     return true;
 }
@@ -134,7 +136,7 @@ static bool is_target_end(const struct http_head_text *t) {
 static int check_line(struct look *l, const struct http_head_text *t) {
     if (strcmp(t->version, "HTTP/1.1") != 0 && strcmp(t->version, "HTTP/1.0") != 0)
         return wrong(l, 400, "the HTTP version must be 1.1 or 1.0");
-    if (!is_target(t->target)) return wrong(l, 400, "the request target must be a plain path");
+    if (!is_target(t->target, t->version - 1)) return wrong(l, 400, "the request target must be a plain path");
     if (t->target != t->method + strlen(t->method) + 1 || !is_target_end(t))
         return wrong(l, 400, "the request line is malformed");
     return 0;
