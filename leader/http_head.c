@@ -136,7 +136,8 @@ static bool is_target_end(const struct http_head_text *t) {
 static int check_line(struct look *l, const struct http_head_text *t) {
     if (strcmp(t->version, "HTTP/1.1") != 0 && strcmp(t->version, "HTTP/1.0") != 0)
         return wrong(l, 400, "the HTTP version must be 1.1 or 1.0");
-    if (!is_target(t->target, t->version - 1)) return wrong(l, 400, "the request target must be a plain path");
+    if (!is_target(t->target, t->version - 1))
+        return wrong(l, 400, "the request target must be a plain path");
     if (t->target != t->method + strlen(t->method) + 1 || !is_target_end(t))
         return wrong(l, 400, "the request line is malformed");
     return 0;

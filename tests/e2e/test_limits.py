@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import socket
+import threading
 import time
 
 import pytest
@@ -324,26 +325,37 @@ def cpu_seconds(process):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def keep_busy(cluster, stop):
+    """Takes a place again and again."""
+    while not stop.is_set():
+        with connect(cluster, generate(1900, True)) as s:
+            while not stop.is_set() and (block := s.recv(65536)) and b"[DONE]" not in block and b" 429 " not in block:
+                pass
+
+
 def test_a_burst_of_large_prompts_is_refused_without_work(narrow):
-    """With every place taken, 1,000 prompts cost the leader far less than reading their JSON would (10 ms each)."""
+    """With every place taken, 1,000 prompts cost the leader far less than only reading their JSON does."""
     large = json.dumps({"prompt": [1234] * 60000, "max_tokens": 1}).encode()
-    refusals = 0
-    with contextlib.ExitStack() as stack:
-        for _ in range(PLACES):
-            stack.enter_context(connect(narrow, generate(1900, True)))
+    before = cpu_seconds(narrow.leader)
+    for _ in range(30):
+        assert requests.post(narrow.url + COMPLETIONS, data=large, timeout=60).status_code == 400  # too long
+    read = (cpu_seconds(narrow.leader) - before) / 30
+    refusals, stop = 0, threading.Event()
+    with requests.Session() as session, concurrent.futures.ThreadPoolExecutor(PLACES + 2) as pool:
+        for _ in range(PLACES + 2):
+            pool.submit(keep_busy, narrow, stop)
         wait_for("all places", lambda: narrow.metric("moesaic_requests_admitted") == PLACES)
         before = cpu_seconds(narrow.leader)
-        with requests.Session() as session:
-            for _ in range(1000):
-                response = session.post(narrow.url + COMPLETIONS, data=large, timeout=60)
-                if response.status_code != 429:
-                    break  # an answer has ended and left its place
+        for _ in range(1000):
+            response = session.post(narrow.url + COMPLETIONS, data=large, timeout=60)
+            if response.status_code == 429:
                 refusals += 1
                 assert int(response.headers["Retry-After"]) >= 1
                 error = response.json()["error"]
                 assert error["code"] == "rate_limit_exceeded" and error["type"] == "rate_limit_error"
         spent = cpu_seconds(narrow.leader) - before
-    print(f"refused {refusals} for {spent:.2f} s of CPU, {len(large)} bytes each")
-    assert refusals > 100
-    assert spent < 0.004 * refusals
+        stop.set()
+    print(f"refused {refusals} for {spent:.2f} s of CPU; reading one costs {read:.4f} s")
+    assert refusals > 500
+    assert spent < read * refusals / 2
     wait_for("quiet", lambda: settled(narrow))

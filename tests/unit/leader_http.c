@@ -11,7 +11,10 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
+#include "leader/http_head.h"
 #include "tests/harness/http_client.h"
+
+#define CONNECTIONS_MAX 64
 
 struct site {
     struct env *env;
@@ -59,7 +62,7 @@ static const struct http_route routes[] = {{"/echo", HTTP_POST, echo, false},
                                            {"/hold", HTTP_POST, hold, false},
                                            {"/stream", HTTP_POST, stream, false}};
 
-static void site_start(struct site *s) {
+static void site_open(struct site *s, uint32_t patience_s) {
     struct err_text e;
     memset(s, 0, sizeof *s);
     s->env = env_real_create();
@@ -68,11 +71,15 @@ static void site_start(struct site *s) {
                                  .routes = routes,
                                  .n_routes = sizeof routes / sizeof *routes,
                                  .context = s,
-                                 .connections_max = 64,
+                                 .connections_max = CONNECTIONS_MAX,
                                  .call_bytes_max = 1000,
                                  .bodies_bytes_max = 1500,
-                                 .idle_timeout_s = 5};
+                                 .idle_timeout_s = patience_s};
     ck_assert_msg(http_start(&s->http, &config, &s->port, &e) == 0, "%s", e.text);
+}
+
+static void site_start(struct site *s) {
+    site_open(s, 5);
 }
 
 static void site_stop(struct site *s) {
@@ -388,10 +395,102 @@ START_TEST(a_port_in_use_is_named) {
 }
 END_TEST
 
+static bool ended(int fd) {
+    char c;
+    return recv(fd, &c, 1, MSG_DONTWAIT) == 0;
+}
+
+// Each byte would begin MHD's own timeout anew.
+START_TEST(a_request_that_trickles_in_is_ended) {
+    static const char *const begins[] = {
+        "GET /get HTTP/1.1\r\nX: ", "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n",
+        "POST /none HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n"};
+    for (int k = 0; k < 3; k++) {
+        struct site s;
+        struct http_counters count = {0};
+        site_open(&s, 1);
+        int fd = http_client_connect(s.port);
+        http_client_send(fd, begins[k], strlen(begins[k]));
+        for (int i = 0; i < 900 && count.late == 0; i++) {
+            send(fd, "x", 1, MSG_NOSIGNAL);
+            pause_ms(&s, 50);
+            http_count(s.http, &count);
+        }
+        ck_assert_uint_eq(count.late, 1);
+        close(fd);
+        site_stop(&s);
+    }
+}
+END_TEST
+
+START_TEST(a_call_that_waits_for_its_answer_is_not_late) {
+    struct site s;
+    site_open(&s, 1);
+    int fd = http_client_connect(s.port);
+    http_client_send(fd, HOLD, strlen(HOLD));
+    struct http_call *c = await_held(&s);
+    pause_ms(&s, 2500);
+    ck_assert_int_eq(s.gone, 0);
+    struct buf out;
+    buf_init(&out, 0);
+    http_call_on_gone(c, NULL, NULL);
+    answer(c, "at last");
+    ck_assert(http_client_read(fd, &out, "at last"));
+    buf_finish(&out);
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(the_oldest_idle_connection_makes_room) {
+    struct site s;
+    struct http_counters count = {0};
+    int fds[2 * CONNECTIONS_MAX];
+    site_open(&s, 60);
+    int busy = http_client_connect(s.port);
+    http_client_send(busy, HOLD, strlen(HOLD));
+    struct http_call *c = await_held(&s);
+    for (int i = 0; i < 2 * CONNECTIONS_MAX; i++)
+        fds[i] = http_client_connect(s.port);
+    ck_assert_int_eq(status_of(&s, "GET /get HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
+    http_count(s.http, &count);
+    ck_assert_uint_ge(count.evicted, CONNECTIONS_MAX);
+    ck_assert(ended(fds[0]) && !ended(fds[2 * CONNECTIONS_MAX - 1]));
+    ck_assert_int_eq(s.gone, 0); // it works for that one
+    http_call_on_gone(c, NULL, NULL);
+    answer(c, "");
+    for (int i = 0; i < 2 * CONNECTIONS_MAX; i++)
+        close(fds[i]);
+    close(busy);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(escapes_are_decoded_and_none_hides_a_control_character) {
+    static const char *const good[][2] = {
+        {"/a", "/a"}, {"/a%2Fb%2f", "/a/b/"}, {"/%25%41", "/%A"}, {"/%c3%a4", "/\xc3\xa4"}};
+    static const char *const bad[] = {"/%", "/%4", "/%4g", "/%g4", "/%00", "/%0a", "/%7F", "/%%41"};
+    char path[32];
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
+        snprintf(path, sizeof path, "%s", good[i][0]);
+        ck_assert(http_head_decode(path));
+        ck_assert_str_eq(path, good[i][1]);
+    }
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        snprintf(path, sizeof path, "%s", bad[i]);
+        ck_assert_msg(!http_head_decode(path), "%s", bad[i]);
+    }
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("leader_http");
     TCase *t = tcase_create("http");
     tcase_set_timeout(t, 60);
+    tcase_add_test(t, a_request_that_trickles_in_is_ended);
+    tcase_add_test(t, a_call_that_waits_for_its_answer_is_not_late);
+    tcase_add_test(t, the_oldest_idle_connection_makes_room);
+    tcase_add_test(t, escapes_are_decoded_and_none_hides_a_control_character);
     tcase_add_test(t, body_and_headers_go_round);
     tcase_add_test(t, unknown_paths_and_methods_are_refused_in_openai_shape);
     tcase_add_test(t, ambiguous_framing_is_refused);

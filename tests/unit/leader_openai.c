@@ -140,6 +140,36 @@ START_TEST(numbers_beyond_json_are_refused) {
 }
 END_TEST
 
+START_TEST(whole_numbers_may_be_written_with_a_point) {
+    struct openai_request r;
+    struct api_error e;
+    const char *fields = "\"n\":2.0,\"seed\":-3.0,\"max_tokens\":1e1,\"top_k\":-1.0";
+    ck_assert_int_eq(parse_field(&r, true, fields, &e), 0);
+    ck_assert(r.n == 2 && r.seed == -3 && r.max_tokens == 10 && r.sampling.top_k == 0);
+    openai_request_finish(&r);
+    refused(true, "\"seed\":1e16", "seed"); // beyond 2^53 a double is no exact integer
+    refused(true, "\"stop_token_ids\":[1.0]", "stop_token_ids");
+}
+END_TEST
+
+START_TEST(a_json_error_names_the_member_that_it_is_in) {
+    struct openai_request r;
+    struct api_error e;
+    static const char *const rows[][2] = {
+        {"{\"prompt\":\"a\",\"seed\":1e999}", "seed"},
+        {"{\"prompt\":[1,[2,{\"x\":01}]]}", "prompt"},
+        {"{\"a\\\"b\":1,\"top_p\":{\"n\":\"}\\\\\",\"k\":nan}}", "top_p"},
+        {"{\"n\":1,}", ""},
+        {"{\"<script>\":nan}", ""},
+        {"nan", ""},
+        {"{\"a_name_that_is_longer_than_any_field_has_it\":nan}", ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        ck_assert_int_eq(parse(&r, false, rows[i][0], &e), ERR_REQ_INVALID);
+        ck_assert_msg(strcmp(e.param, rows[i][1]) == 0, "%s: '%s'", rows[i][0], e.param);
+    }
+}
+END_TEST
+
 START_TEST(tiny_temperature_is_greedy_and_top_p_0_keeps_one) {
     struct openai_request r;
     struct api_error e;
@@ -356,6 +386,8 @@ int main(void) {
     tcase_add_test(t, null_means_not_given);
     tcase_add_test(t, numbers_of_wrong_type_or_range_are_refused_by_name);
     tcase_add_test(t, numbers_beyond_json_are_refused);
+    tcase_add_test(t, whole_numbers_may_be_written_with_a_point);
+    tcase_add_test(t, a_json_error_names_the_member_that_it_is_in);
     tcase_add_test(t, tiny_temperature_is_greedy_and_top_p_0_keeps_one);
     tcase_add_test(t, what_would_change_the_answer_is_refused_by_name);
     tcase_add_test(t, steering_is_read_and_checked);
