@@ -55,7 +55,7 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
                                   "add_generation_prompt", (int)r->add_generation_prompt,
                                   "bos_token", s->bos_token, "eos_token", s->eos_token);
     if (variables == NULL) return api_error_set(e, 500, NULL, "memory is out.");
-    int rc = chat_template_render(s->chat_template, variables, &prompt, &text);
+    int rc = chat_template_render(s->chat_template, variables, env_wall_ns(s->env), &prompt, &text);
     json_decref(variables);
     if (rc == 0) {
         rc = tokenizer_encode_spans(s->tokenizer, &prompt, s->max_model_len, out, &text);

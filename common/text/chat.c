@@ -126,12 +126,12 @@ static int make_spans(const struct text_writer *w, struct chat_output *out, stru
 }
 
 int chat_template_render(const struct chat_template *t, const struct json_t *variables,
-                         struct chat_output *out, struct err_text *e) {
+                         int64_t wall_ns, struct chat_output *out, struct err_text *e) {
     check(json_is_object(variables));
     struct text_writer w;
     struct chat_output result = {0};
     text_writer_init(&w, TEMPLATE_RENDER_BYTES_MAX);
-    int rc = jinja_run(&t->program, variables, &w, NULL, e);
+    int rc = jinja_run(&t->program, &(struct jinja_input){variables, wall_ns}, &w, NULL, e);
     if (rc == 0) rc = make_spans(&w, &result, e);
     if (rc == 0) *out = result;
     text_writer_finish(&w);

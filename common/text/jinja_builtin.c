@@ -246,6 +246,7 @@ static const struct builtin functions[] = {
     {"range", function_range, 1, 3, {NULL}},
     {"namespace", function_namespace, 0, BUILTIN_ANY, {NULL}},
     {"dict", function_dict, 0, BUILTIN_ANY, {NULL}},
+    {"strftime_now", function_strftime_now, 1, 1, {"format"}},
     {"raise_exception", function_raise, 1, 1, {"message"}},
 };
 

@@ -18,4 +18,15 @@ bool call_integer(const struct call *c, size_t i, int64_t otherwise,
 const struct builtin *builtin_filters(size_t *n);
 const struct builtin *builtin_methods(size_t *n);
 
+// jinja_order.c
+bool filter_sort(const struct call *c, struct value *out);
+bool filter_dictsort(const struct call *c, struct value *out);
+bool filter_unique(const struct call *c, struct value *out);
+bool filter_min(const struct call *c, struct value *out);
+bool filter_max(const struct call *c, struct value *out);
+// jinja_layout.c
+bool filter_indent(const struct call *c, struct value *out);
+bool method_format(const struct call *c, struct value *out);
+bool function_strftime_now(const struct call *c, struct value *out);
+
 #endif

@@ -157,14 +157,6 @@ static struct block *innermost(struct compiler *c, enum block_kind kind, const c
     return NULL;
 }
 
-// The innermost block that is not an if.
-static const struct block *scope_block(const struct compiler *c) {
-    size_t i = c->n_blocks;
-    while (i > 0 && c->blocks[i - 1].kind == BLOCK_IF)
-        i--;
-    return i == 0 ? NULL : &c->blocks[i - 1];
-}
-
 static bool statement_if(struct compiler *c) {
     struct block *b = open_block(c, BLOCK_IF);
     return b != NULL && compile_expression(c) &&
@@ -318,11 +310,8 @@ static bool set_attribute(struct compiler *c, size_t name) {
 
 static bool statement_set(struct compiler *c) {
     struct targets targets;
-    const struct block *scope = scope_block(c);
     if (!parse_targets(c, &targets)) return false;
     if (compiler_at_operator(c, ".") && !targets.tuple) return set_attribute(c, targets.names[0]);
-    if (scope != NULL && (scope->kind == BLOCK_SET || scope->kind == BLOCK_GENERATION))
-        return compiler_fail(c, "{%% set %%} inside this block is not supported");
     if (compiler_take_operator(c, "=")) {
         if (!compile_expression(c)) return false;
         if (compiler_at_operator(c, ","))
@@ -334,14 +323,14 @@ static bool statement_set(struct compiler *c) {
     struct block *b = open_block(c, BLOCK_SET);
     if (b == NULL) return false;
     b->name = targets.names[0];
-    return compiler_emit(c, OP_CAPTURE, 0, 0);
+    return compiler_emit(c, OP_CAPTURE, 0, 0) && compiler_emit(c, OP_SCOPE, 0, 0);
 }
 
 static bool statement_endset(struct compiler *c) {
     struct block *b = innermost(c, BLOCK_SET, "endset");
     if (b == NULL) return false;
     c->n_blocks--;
-    return compiler_emit(c, OP_CAPTURE_END, 0, 0) &&
+    return compiler_emit(c, OP_SCOPE_END, 0, 0) && compiler_emit(c, OP_CAPTURE_END, 0, 0) &&
            compiler_emit(c, OP_STORE, (int64_t)b->name, 0);
 }
 
@@ -373,15 +362,15 @@ static bool compile_parameters(struct compiler *c) {
 }
 
 static bool statement_macro(struct compiler *c) {
-    if (c->n_blocks > 0)
-        return compiler_fail(c, "{%% macro %%} inside another block is not supported");
-    if (c->n_macros == MACROS_MAX) return compiler_fail(c, "too many macros");
+    for (size_t i = 0; i < c->n_blocks; i++) {
+        if (c->blocks[i].kind != BLOCK_IF)
+            return compiler_fail(c, "{%% macro %%} inside another block is not supported");
+    }
     struct block *b = open_block(c, BLOCK_MACRO);
     const struct lex_token *name = compiler_token(c);
     size_t index;
     if (b == NULL || !compiler_expect(c, TOKEN_NAME, "a name")) return false;
     if (!compiler_string(c, name->text, name->n, &index)) return false;
-    c->macros[c->n_macros++] = index;
     return compiler_emit(c, OP_MACRO, (int64_t)index, 0) &&
            compiler_emit_jump(c, OP_JUMP, &b->over_jump) && compile_parameters(c);
 }
@@ -395,15 +384,68 @@ static bool statement_endmacro(struct compiler *c) {
     return true;
 }
 
-// {% generation %} marks what the assistant said, for training; here it is transparent.
+// --- blocks whose names are their own
+
+// {% generation %} marks what the assistant said, for training; here it is only a scope.
 static bool statement_generation(struct compiler *c) {
-    return open_block(c, BLOCK_GENERATION) != NULL;
+    return open_block(c, BLOCK_GENERATION) != NULL && compiler_emit(c, OP_SCOPE, 0, 0);
 }
 
 static bool statement_endgeneration(struct compiler *c) {
     if (innermost(c, BLOCK_GENERATION, "endgeneration") == NULL) return false;
     c->n_blocks--;
+    return compiler_emit(c, OP_SCOPE_END, 0, 0);
+}
+
+// The filters run when the text is there, so their tokens are read again then.
+static bool statement_filter(struct compiler *c) {
+    struct block *b = open_block(c, BLOCK_FILTER);
+    if (b == NULL) return false;
+    b->tokens_at = c->at;
+    while (compiler_token(c)->kind != TOKEN_BLOCK_END && compiler_token(c)->kind != TOKEN_END)
+        c->at++;
+    return compiler_emit(c, OP_CAPTURE, 0, 0) && compiler_emit(c, OP_SCOPE, 0, 0);
+}
+
+static bool statement_endfilter(struct compiler *c) {
+    struct block *b = innermost(c, BLOCK_FILTER, "endfilter");
+    if (b == NULL || !compiler_emit(c, OP_SCOPE_END, 0, 0) ||
+        !compiler_emit(c, OP_CAPTURE_END, 0, 0))
+        return false;
+    size_t here = c->at;
+    c->at = b->tokens_at;
+    c->n_blocks--;
+    if (!compile_filters(c, true)) return false;
+    if (compiler_token(c)->kind != TOKEN_BLOCK_END)
+        return compiler_fail(c, "{%% filter %%} takes only filters");
+    c->at = here;
+    return compiler_emit(c, OP_PRINT, 0, 0);
+}
+
+// All values are worked out before the first name is bound.
+static bool statement_with(struct compiler *c) {
+    size_t names[TARGETS_MAX], n = 0;
+    if (open_block(c, BLOCK_WITH) == NULL) return false;
+    while (compiler_token(c)->kind != TOKEN_BLOCK_END) {
+        const struct lex_token *name = compiler_token(c);
+        if (n == TARGETS_MAX) return compiler_fail(c, "too many names are assigned at once");
+        if (!compiler_expect(c, TOKEN_NAME, "a name") ||
+            !compiler_string(c, name->text, name->n, &names[n++]) ||
+            !compiler_expect_operator(c, "=") || !compile_expression(c))
+            return false;
+        if (!compiler_take_operator(c, ",")) break;
+    }
+    if (!compiler_emit(c, OP_SCOPE, 0, 0)) return false;
+    while (n > 0) {
+        if (!compiler_emit(c, OP_STORE, (int64_t)names[--n], 0)) return false;
+    }
     return true;
+}
+
+static bool statement_endwith(struct compiler *c) {
+    if (innermost(c, BLOCK_WITH, "endwith") == NULL) return false;
+    c->n_blocks--;
+    return compiler_emit(c, OP_SCOPE_END, 0, 0);
 }
 
 // --- the whole
@@ -426,6 +468,10 @@ static const struct statement {
     {"endmacro", statement_endmacro},
     {"generation", statement_generation},
     {"endgeneration", statement_endgeneration},
+    {"filter", statement_filter},
+    {"endfilter", statement_endfilter},
+    {"with", statement_with},
+    {"endwith", statement_endwith},
 };
 
 static bool compile_statement(struct compiler *c) {
@@ -465,13 +511,24 @@ static bool compile_all(struct compiler *c) {
     return compiler_emit(c, OP_END, 0, 0);
 }
 
+// A macro may be called in the text of one that comes before it.
+static bool find_macros(struct compiler *c) {
+    for (size_t i = 0; i + 2 < c->tokens.n; i++) {
+        const struct lex_token *t = &c->tokens.list[i];
+        if (t->kind != TOKEN_BLOCK_BEGIN || !is(t + 1, TOKEN_NAME, "macro")) continue;
+        if (c->n_macros == MACROS_MAX) return compiler_fail(c, "too many macros");
+        if (!compiler_string(c, t[2].text, t[2].n, &c->macros[c->n_macros++])) return false;
+    }
+    return true;
+}
+
 int jinja_compile(struct jinja_program *out, const char *source, size_t n, struct err_text *e) {
     struct compiler c = {.program = out, .e = e};
     *out = (struct jinja_program){0};
     arena_init(&out->arena, 0);
     int rc = jinja_lex(&c.tokens, source, n, e);
     if (rc != 0) return rc;
-    compile_all(&c);
+    if (find_macros(&c)) compile_all(&c);
     lex_tokens_finish(&c.tokens);
     if (c.rc != 0) jinja_program_finish(out);
     return c.rc;

@@ -16,7 +16,15 @@
 #define MACROS_MAX 256
 #define NO_JUMP SIZE_MAX
 
-enum block_kind { BLOCK_IF, BLOCK_FOR, BLOCK_SET, BLOCK_MACRO, BLOCK_GENERATION };
+enum block_kind {
+    BLOCK_IF,
+    BLOCK_FOR,
+    BLOCK_SET,
+    BLOCK_MACRO,
+    BLOCK_GENERATION,
+    BLOCK_FILTER,
+    BLOCK_WITH
+};
 
 // An open {% if %}, {% for %}, ... Jumps to the same place form a chain through their a until they
 // are patched.
@@ -28,6 +36,7 @@ struct block {
     size_t next_at;    // for: the OP_FOR_NEXT
     size_t over_jump;  // for: OP_FOR_END once it is there; macro: the jump over it
     size_t name;       // set: what it sets
+    size_t tokens_at;  // filter: where its name stands
     bool has_else;
 };
 
@@ -66,5 +75,6 @@ bool compiler_string(struct compiler *c, const char *bytes, size_t n, size_t *in
 // --- expressions, in jinja_expr.c
 bool compile_expression(struct compiler *c);
 bool compile_expression_without_if(struct compiler *c); // what a for goes over
+bool compile_filters(struct compiler *c, bool first);   // |a|b; first: without the first bar
 
 #endif

@@ -1,6 +1,7 @@
 // jinja_expr.c: expressions to postfix code, by precedence; depth is bounded by
 // EXPRESSION_DEPTH_MAX.
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,11 +198,23 @@ static bool compile_arguments(struct compiler *c, size_t *n) {
     return true;
 }
 
+// Jinja complains of an unknown filter or test in a branch only when it gets there.
+static bool emit_unknown(struct compiler *c, const char *kind, const struct lex_token *name) {
+    char text[160];
+    size_t index;
+    int n = snprintf(text, sizeof text, "chat template: No %s named '%.*s' found.", kind,
+                     (int)(name->n < 64 ? name->n : 64), name->text);
+    return compiler_string(c, text, (size_t)n, &index) &&
+           compiler_emit(c, OP_FAIL, (int64_t)index, 0);
+}
+
 static bool emit_builtin(struct compiler *c, enum builtin_kind kind, const struct lex_token *name,
                          size_t argc) {
     static const enum jinja_op ops[] = {OP_FILTER, OP_TEST, OP_FUNCTION, OP_METHOD};
     static const char *const words[] = {"filter", "test", "function", "method"};
     int index = builtin_find(kind, name->text, name->n);
+    if (index < 0 && c->n_blocks > 0 && kind <= BUILTIN_TEST)
+        return emit_unknown(c, words[kind], name);
     if (index < 0)
         return compiler_fail(c, "%s \"%.*s\" is not supported", words[kind], (int)name->n,
                              name->text);
@@ -247,6 +260,8 @@ static bool compile_name(struct compiler *c) {
     }
     c->at++;
     if (compiler_take_operator(c, "(")) return compile_call(c, name);
+    if (compiler_at_name(c, "is") && name->n == 12 && memcmp(name->text, "strftime_now", 12) == 0)
+        return compiler_emit(c, OP_TRUE, 0, 0); // a function is defined, not none, ...
     if (is_reserved(name))
         return compiler_fail(c, "\"%.*s\" as a value is not supported", (int)name->n, name->text);
     size_t index;
@@ -347,10 +362,11 @@ static bool compile_test(struct compiler *c) {
     return !negated || compiler_emit(c, OP_NOT, 0, 0);
 }
 
-static bool compile_filters(struct compiler *c) {
+bool compile_filters(struct compiler *c, bool first) {
     for (;;) {
-        if (compiler_take_operator(c, "|")) {
+        if (first || compiler_take_operator(c, "|")) {
             if (!compile_filter(c)) return false;
+            first = false;
         } else if (compiler_take_name(c, "is")) {
             if (!compile_test(c)) return false;
         } else if (compiler_at_operator(c, "(")) {
@@ -373,7 +389,7 @@ static bool compile_unary(struct compiler *c, bool with_filters) {
     } else {
         ok = compile_primary(c);
     }
-    ok = ok && compile_postfix(c) && (!with_filters || compile_filters(c));
+    ok = ok && compile_postfix(c) && (!with_filters || compile_filters(c, false));
     return leave(c, ok);
 }
 

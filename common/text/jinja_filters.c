@@ -56,8 +56,9 @@ static bool filter_replace(const struct call *c, struct value *out) {
 
 // --- any value
 
-static bool filter_same(const struct call *c, struct value *out) {
+static bool filter_safe(const struct call *c, struct value *out) {
     *out = c->args[0];
+    out->markup = out->kind == VALUE_TEXT;
     return true;
 }
 
@@ -349,7 +350,7 @@ static const struct builtin filters[] = {
     {"lower", filter_lower, 1, 1, {NULL}},
     {"capitalize", filter_capitalize, 1, 1, {NULL}},
     {"replace", filter_replace, 3, 4, {"old", "new", "count"}},
-    {"safe", filter_same, 1, 1, {NULL}},
+    {"safe", filter_safe, 1, 1, {NULL}},
     {"default", filter_default, 1, 3, {"default_value", "boolean"}},
     {"d", filter_default, 1, 3, {"default_value", "boolean"}},
     {"length", filter_length, 1, 1, {NULL}},
@@ -368,6 +369,12 @@ static const struct builtin filters[] = {
     {"rejectattr", filter_rejectattr, 2, 4, {NULL}},
     {"select", filter_select, 1, 3, {NULL}},
     {"reject", filter_reject, 1, 3, {NULL}},
+    {"sort", filter_sort, 1, 4, {"reverse", "case_sensitive", "attribute"}},
+    {"dictsort", filter_dictsort, 1, 4, {"case_sensitive", "by", "reverse"}},
+    {"unique", filter_unique, 1, 3, {"case_sensitive", "attribute"}},
+    {"min", filter_min, 1, 3, {"case_sensitive", "attribute"}},
+    {"max", filter_max, 1, 3, {"case_sensitive", "attribute"}},
+    {"indent", filter_indent, 1, 4, {"width", "first", "blank"}},
     {"map", filter_map, 1, 4, {"", "attribute", "default"}},
 };
 

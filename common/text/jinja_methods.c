@@ -188,6 +188,15 @@ static bool method_get(const struct call *c, struct value *out) {
     return true;
 }
 
+// What changes a list or dict ends the rendering, as in Hugging Face's sandbox; a template may name
+// it in a branch that is not taken.
+static bool method_unsafe(const struct call *c, struct value *out) {
+    (void)out;
+    return render_fail(c->r, ERR_REQ_INVALID,
+                       "chat template: access to attribute '%s' of '%s' object is unsafe",
+                       c->what->name, value_kind_name(&c->args[0]));
+}
+
 static const struct builtin methods[] = {
     {"strip", method_strip, 1, 2, {NULL}},
     {"lstrip", method_lstrip, 1, 2, {NULL}},
@@ -210,6 +219,18 @@ static const struct builtin methods[] = {
     {"keys", method_keys, 1, 1, {NULL}},
     {"values", method_values, 1, 1, {NULL}},
     {"get", method_get, 2, 3, {NULL}},
+    {"format", method_format, 1, BUILTIN_ANY, {NULL}},
+    {"append", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"clear", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"extend", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"insert", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"pop", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"popitem", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"remove", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"reverse", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"setdefault", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"sort", method_unsafe, 1, BUILTIN_ANY, {NULL}},
+    {"update", method_unsafe, 1, BUILTIN_ANY, {NULL}},
 };
 
 const struct builtin *builtin_methods(size_t *n) {

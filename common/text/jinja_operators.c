@@ -3,8 +3,29 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/check.h"
+
+// Python escapes what is added to a string that |safe made; where that would change it, it is
+// refused.
+static bool join_markup(struct render *r, const struct value operands[2], struct value *out) {
+    const struct value *x = &operands[0], *y = &operands[1];
+    bool any = (x->kind == VALUE_TEXT && x->markup) || (y->kind == VALUE_TEXT && y->markup);
+    if (!any || out->kind != VALUE_TEXT) return true;
+    for (int i = 0; i < 2; i++) {
+        const struct text *t = &operands[i].text;
+        if (operands[i].kind != VALUE_TEXT || operands[i].markup) continue;
+        for (size_t k = 0; k < t->n; k++) {
+            if (strchr("&<>'\"", t->bytes[k]) != NULL && t->bytes[k] != '\0')
+                return render_fail(r, ERR_REQ_INVALID,
+                                   "chat template: text with HTML's characters is added to one of "
+                                   "|safe, which is not supported");
+        }
+    }
+    out->markup = true;
+    return true;
+}
 
 static bool no_operands(struct render *r, const struct value *x, const struct value *y) {
     return render_fail(r, ERR_REQ_INVALID,
@@ -156,6 +177,7 @@ bool operator_binary(struct render *r, enum jinja_binary op, const struct value 
     bool yes = false;
     switch (op) {
     case BINARY_CONCAT: return concat(r, operands, out);
+    case BINARY_ADD: return arithmetic(r, op, operands, out) && join_markup(r, operands, out);
     case BINARY_EQUAL:
     case BINARY_NOT_EQUAL:
         if (!value_equal(r, &operands[0], &operands[1], &yes)) return false;

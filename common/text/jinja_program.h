@@ -52,6 +52,9 @@ enum jinja_op {
     OP_FOR_KEEP,     // pops a condition; a true one keeps the loop's item for the filtered list
     OP_FOR_FILTERED, // closes a filtering loop, pushes the kept items
     OP_FOR_END,      // closes the loop; jumps by a when OP_FOR_DONE ran
+    OP_SCOPE,        // names that are set from here on
+    OP_SCOPE_END,    // are forgotten here
+    OP_FAIL,         // ends the rendering with text a
     OP_CAPTURE,      // from here, output goes to a text
     OP_CAPTURE_END,  // pushes that text
     OP_MACRO,     // name a becomes a macro that begins after the next instruction (a jump over it)

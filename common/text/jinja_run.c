@@ -28,6 +28,7 @@ struct loop {
     struct value list;
     size_t n, next; // items, and how many came
     bool done;      // one went through the whole body
+    bool scope;     // no loop: names of a block
     size_t first_binding;
     int64_t serial;    // tells a loop object of a loop that is over
     struct value kept; // of a filtering loop
@@ -135,15 +136,21 @@ static struct value variable(struct machine *m, size_t index) {
     return value_from_json(found, !is_trusted_name(name));
 }
 
+static const struct loop *innermost_loop(const struct machine *m, size_t first) {
+    size_t i = m->n_loops;
+    while (i > first && m->loops[i - 1].scope)
+        i--;
+    return i > first ? &m->loops[i - 1] : NULL;
+}
+
 static bool run_name(struct machine *m, size_t name) {
     const struct frame *frame = m->n_frames == 0 ? NULL : &m->frames[m->n_frames - 1];
     size_t begin = frame == NULL ? 0 : frame->first_binding;
     const struct value *found = find_binding(m, begin, m->n_bindings, name);
     const struct jinja_string *text = &m->program->strings[name];
-    bool in_loop = m->n_loops > (frame == NULL ? 0 : frame->first_loop);
-    if (found == NULL && in_loop && text->n == 4 && memcmp(text->bytes, "loop", 4) == 0)
-        return push(m,
-                    (struct value){.kind = VALUE_LOOP, .integer = m->loops[m->n_loops - 1].serial});
+    const struct loop *loop = innermost_loop(m, frame == NULL ? 0 : frame->first_loop);
+    if (found == NULL && loop != NULL && text->n == 4 && memcmp(text->bytes, "loop", 4) == 0)
+        return push(m, (struct value){.kind = VALUE_LOOP, .integer = loop->serial});
     if (found == NULL && frame != NULL) found = find_binding(m, 0, m->n_globals, name);
     return push(m, found != NULL ? *found : variable(m, name));
 }
@@ -325,6 +332,23 @@ static bool run_for_end(struct machine *m, int64_t distance) {
     return true;
 }
 
+// A scope without a loop stands among the loops, as either ends what was begun inside it.
+static bool begin_scope(struct machine *m) {
+    if (m->n_loops == LOOPS_MAX) return fail(m, "blocks are nested too deep");
+    m->loops[m->n_loops++] = (struct loop){.scope = true, .first_binding = m->n_bindings};
+    return true;
+}
+
+static bool end_scope(struct machine *m) {
+    m->n_bindings = m->loops[--m->n_loops].first_binding;
+    return true;
+}
+
+static bool run_fail(struct machine *m, size_t index) {
+    const struct jinja_string *s = &m->program->strings[index];
+    return render_fail(&m->r, ERR_REQ_INVALID, "%.*s", (int)s->n, s->bytes);
+}
+
 // --- captured output and macros
 
 static bool begin_capture(struct machine *m) {
@@ -503,6 +527,9 @@ static bool step(struct machine *m, const struct jinja_instruction *i) {
     case OP_FOR_KEEP: return run_for_keep(m);
     case OP_FOR_FILTERED: return run_for_filtered(m);
     case OP_FOR_END: return run_for_end(m, i->a);
+    case OP_SCOPE: return begin_scope(m);
+    case OP_SCOPE_END: return end_scope(m);
+    case OP_FAIL: return run_fail(m, (size_t)i->a);
     case OP_CAPTURE: return begin_capture(m);
     case OP_CAPTURE_END: return end_capture(m);
     case OP_MACRO: return run_macro(m, (size_t)i->a);
@@ -525,15 +552,16 @@ static void run_all(struct machine *m) {
     check(m->r.rc != 0);
 }
 
-int jinja_run(const struct jinja_program *p, const json_t *variables, struct text_writer *out,
-              uint64_t *steps, struct err_text *e) {
+int jinja_run(const struct jinja_program *p, const struct jinja_input *input,
+              struct text_writer *out, uint64_t *steps, struct err_text *e) {
     struct machine *m = mem_zalloc(sizeof *m);
     if (m == NULL) return err_set(e, ERR_FATAL_NOMEM, "chat template: no memory");
     arena_init(&m->r.arena, TEMPLATE_RENDER_BYTES_MAX);
     m->r.e = e;
     m->r.steps_left = TEMPLATE_STEPS_MAX;
     m->program = p;
-    m->variables = variables;
+    m->r.wall_ns = input->wall_ns;
+    m->variables = input->variables;
     m->sinks[0] = out;
     m->stack = render_alloc(&m->r, STACK_MAX, sizeof *m->stack);
     m->bindings = render_alloc(&m->r, NAMES_MAX, sizeof *m->bindings);

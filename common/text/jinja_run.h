@@ -9,10 +9,15 @@
 #include "common/text/jinja_program.h"
 #include "common/text/jinja_text.h"
 
+struct jinja_input {
+    const json_t *variables;
+    int64_t wall_ns; // since 1970, for strftime_now
+};
+
 // Writes the rendered text, with its taint, to out (which the caller finishes). variables is an
 // object; strings at its top level whose name ends in "_token" are trusted, everything else in it
 // is tainted. *steps, if not NULL, gets the effort spent.
-int jinja_run(const struct jinja_program *p, const json_t *variables, struct text_writer *out,
-              uint64_t *steps, struct err_text *e);
+int jinja_run(const struct jinja_program *p, const struct jinja_input *input,
+              struct text_writer *out, uint64_t *steps, struct err_text *e);
 
 #endif

@@ -47,6 +47,7 @@ struct dict;
 
 struct value {
     uint8_t kind;     // enum value_kind
+    bool markup;      // of a text: |safe made it, so that adding to it would escape
     uint32_t keyword; // of an argument: 1 + name it was passed by; KEYWORD_NONE = by position
     union {
         bool boolean;
@@ -78,7 +79,8 @@ struct dict {
 struct render {
     struct arena arena;
     uint64_t steps_left;
-    int rc; // the first failure; later ones do not replace it
+    int64_t wall_ns; // what strftime_now calls now
+    int rc;          // the first failure; later ones do not replace it
     struct err_text *e;
 };
 

@@ -41,8 +41,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (rc != 0) return 0;
     json_t *variables = zero == NULL ? variables_of(NULL, 0) : variables_of(zero + 1, size - n - 1);
     struct chat_output first = {0}, second = {0};
-    int rc_first = chat_template_render(t, variables, &first, &e),
-        rc_second = chat_template_render(t, variables, &second, &e);
+    int rc_first = chat_template_render(t, variables, 0, &first, &e),
+        rc_second = chat_template_render(t, variables, 0, &second, &e);
     check(rc_first == rc_second);
     if (rc_first == 0) {
         check_output(&first);

@@ -149,6 +149,13 @@ l|map('string')|join('-') ¦ ['a', 'B']|map('upper')|join ¦ ['x ', ' y']|map('t
 1 + 'a' ¦ 'a' + 1 ¦ none + 1 ¦ u + 1 ¦ 1 / 0 ¦ 1 % 0 ¦ 1 // 0 ¦ 1.0 / 0 ¦ u ~ 'x' ¦ -s ¦ -u ¦ l + 1 ¦ l - l ¦ 'a' - 'b' ¦ d + d ¦ n < u ¦ u == none ¦ u == '' ¦ 9223372036854775807
 "\n\t\\\'\"\x41\u00e9\U0001F600\101\z" ¦ 'a\<newline>b' ¦ 'a<newline>b' ¦ "{{ x }}" ¦ '%}' ¦ "'" ¦ '"' ¦ {'a': {'b': 1}}['a']['b'] ¦ {'a': 1}.a ¦ [1, [2, 3]][1][0] ¦ (1, 2)|length ¦ ()|length ¦ (1) ¦ [1, 2,]|length ¦ {'a': 1,}|length ¦ (((((1))))) ¦ [[[[1]]]][0][0][0][0]
 [1, 'a', none, true, 1.5, [2], (3,), (), (4, 5), {}, {'a': [1]}] ¦ ['\'', '"', '\'"', '\\', '\n\t\r\x00\x7f', 'é你😀', '\u00ad\u200b\u00a0\u2028\ue000\U0010ffff\u0378'] ¦ {'k': 'v', 1: none} ¦ [quote] ¦ [u] ¦ l ~ 'x' ¦ l|string|length ¦ [range(2)|list] ¦ d.items()|list ¦ l|upper
+l|sort ¦ [3, 1, 2]|sort(reverse=true) ¦ ['b', 'A', 'a', 'B']|sort|join ¦ ['b', 'A', 'a', 'B']|sort(case_sensitive=true)|join ¦ nested.list|sort(attribute='x')|map(attribute='x')|list ¦ [1, 'a']|sort ¦ []|sort ¦ w|sort|join ¦ {'b': 1, 'a': 2}|sort ¦ [true, 0, 2.5]|sort
+{'b': 1, 'A': 3, 'a': 2}|dictsort ¦ {'b': 1, 'A': 3, 'a': 2}|dictsort(true) ¦ {'b': 1, 'A': 3}|dictsort(by='value') ¦ {'b': 1, 'A': 3}|dictsort(reverse=true) ¦ {}|dictsort ¦ l|dictsort ¦ d|dictsort(by='x')
+[1, 2, 1, 3, 2]|unique|list ¦ ['a', 'A', 'b']|unique|list ¦ ['a', 'A', 'b']|unique(case_sensitive=true)|list ¦ [{'x': 1}, {'x': 1}, {'x': 2}]|unique(attribute='x')|list|length ¦ 'hello'|unique|join
+[3, 1, 2]|min ¦ [3, 1, 2]|max ¦ []|max ¦ ['b', 'A']|min ¦ ['b', 'A']|min(case_sensitive=true) ¦ nested.list|max(attribute='x') ¦ [1, 'a']|max ¦ 'hello'|max
+'a<newline>b<newline><newline>c'|indent ¦ 'a<newline>b'|indent(2) ¦ 'a<newline><newline>b'|indent(2, true) ¦ 'a<newline><newline>b'|indent(2, blank=true) ¦ 'a<newline>b<newline>'|indent('>>') ¦ 'a\r\nb\rc\u2028d\x85e\x1cf'|indent(1) ¦ ''|indent ¦ ''|indent(first=true) ¦ 5|indent ¦ 'a<newline>b'|indent(0) ¦ 'a<newline>b'|indent(-3)
+'{}-{}'.format(1, 'x') ¦ '{0}{1}{0}'.format('a', 2.5) ¦ '{k}{{}}'.format(k=none) ¦ '{}'.format() ¦ '{'.format(1) ¦ '}'.format(1) ¦ 'é{}你'.format(s) ¦ ''.format() ¦ '{{{}}}'.format(1) ¦ '{x}'.format(1) ¦ '{1}'.format(1)
+l.append(1) ¦ d.update({}) ¦ d.pop('k') ¦ [3, 1].sort() ¦ l.reverse() ¦ [].extend([1]) ¦ ('a'|safe) + 'b' ¦ ('a'|safe) ~ '<' ¦ 'x' ~ ('<'|safe) ~ '&'
 """.strip().split("\n")
 
 VARIABLES = {"s": "Hello", "n": 3, "x": 2.5, "none": None, "t": True, "f": False, "l": [1, 2, 3], "d": {"k": "v", "é": 1}, "w": "a你好é😀z", "empty": [], "padded": "\u2003\x1f a\u00a0b \n",
@@ -189,6 +196,13 @@ STATEMENTS = [
     "{{ s", "{% if t %}", "{% endif %}", "{% for %}", "{{ }}", "{{ 1 + }}", "{% set %}", "{{ 'a }}", "{# x", "{% if t %}{% endfor %}", "{{ (1 }}", "{{ [1) }}", "{% raw %}x", "{% foo %}", "{{ s | nofilter }}", "{{ s is notest }}",
     "{% else %}", "{% elif t %}", "{% if t %}{% else %}{% else %}{% endif %}", "{% if t %}{% else %}{% elif t %}{% endif %}", "{% break %}", "{{ a b }}", "{{ 1 2 }}", "{{ s. }}", "{{ @ }}", "{% macro %}{% endmacro %}", "{% endmacro %}",
     "{ {{ s }} } {x} {", "", "\n", "\n\n", "plain", "{{ loop }}", "{{ loop.index }}", "{% for i in l %}{{ loop.foo }}{% endfor %}", "{% set loop = 5 %}{{ loop }}", "{% for i in l %}{% set i = i * 2 %}{{ i }}{% endfor %}",
+    "{% set x %}{% set y = 1 %}{{ y }}{% endset %}{{ x }}{{ y }}", "{% generation %}{% set y = 1 %}{{ y }}{% endgeneration %}{{ y }}", "{% for i in l %}{% generation %}{{ loop.index }}{% set i = 9 %}{{ i }}{% endgeneration %}{{ i }}{% endfor %}",
+    "{% set x %}{% for i in l %}{% set q = i %}{{ loop.index }}{% endfor %}{{ q }}{% endset %}[{{ x }}]{{ q }}", "{% set q = 1 %}{% set x %}{{ q }}{% set q = 2 %}{{ q }}{% endset %}{{ x }}{{ q }}",
+    "{% filter upper %}a{{ s }}{% set z = 1 %}{{ z }}{% endfilter %}{{ z }}", "{% filter trim | replace('a', 'b') %}  aa {% endfilter %}", "{% filter indent(2) %}a\nb{% endfilter %}", "{% filter nofilter %}a{% endfilter %}",
+    "{% with a = 1, b = n %}{{ a }}{{ b }}{% set c = 2 %}{{ c }}{% endwith %}{{ a }}{{ c }}", "{% with %}{% set a = 1 %}{{ a }}{% endwith %}{{ a }}", "{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}",
+    "{% for i in l %}{% with j = loop.index %}{{ j }}{{ loop.length }}{% endwith %}{% endfor %}", "{% with a = %}{% endwith %}", "{% endwith %}", "{% with a = 1 %}",
+    "{{ m(1) }}{% macro m(a) %}{{ a }}{% endmacro %}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}", "{% if t %}{% macro m() %}M{% endmacro %}{% endif %}{{ m() }}", "{% if f %}{% macro m() %}M{% endmacro %}{% endif %}{{ m() }}",
+    "{% if f %}{{ s|nofilter }}{% endif %}x", "{% if t %}{{ s|nofilter }}{% endif %}x", "{% if f %}{{ s is notest }}{% endif %}x",
     "{% generation %}{{ s }}\n{% endgeneration %}\nx", "{%- generation -%} {{ s }} {%- endgeneration -%}", "{{ messages }}", "{{ none }}", "{{ messages[0]['role'] }}", "{{ x }}{{ t }}{{ f }}{{ none }}",
 ]
 
