@@ -228,6 +228,23 @@ START_TEST(help_names_every_option) {
 }
 END_TEST
 
+START_TEST(a_secret_comes_from_a_variable_only_and_no_message_shows_it) {
+    ck_assert_int_eq(parse_leader(NONE, LIST("MOESAIC_API_KEY=sesame", "VLLM_API_KEY=other")), 0);
+    ck_assert_str_eq(leader.api_key, "sesame");
+    teardown();
+    setup();
+    ck_assert_int_eq(parse_leader(NONE, LIST("VLLM_API_KEY=sesame")), 0);
+    ck_assert_str_eq(leader.api_key, "sesame");
+    ck_assert_int_eq(parse_worker(NONE, LIST("MOESAIC_CONTROL_TOKEN=t", "MOESAIC_API_KEY=k")), 0);
+    ck_assert_str_eq(worker.control.token, "t");
+    refused(LIST("--api-key", "sesame"), NONE, "--api-key-file FILE");
+    ck_assert_ptr_null(strstr(err.text, "sesame"));
+    refused(LIST("--api_key=sesame"), NONE, "MOESAIC_API_KEY");
+    ck_assert_ptr_null(strstr(err.text, "sesame"));
+    refused(LIST("--control-token=sesame"), NONE, "--control-token-file FILE");
+}
+END_TEST
+
 START_TEST(the_documents_are_made_from_the_tables) {
     char *text = NULL, page[65536];
     size_t bytes;
@@ -261,6 +278,7 @@ int main(void) {
     tcase_add_test(tc, sizes_take_binary_and_decimal_units);
     tcase_add_test(tc, bad_yaml_is_refused_by_file_and_line);
     tcase_add_test(tc, help_names_every_option);
+    tcase_add_test(tc, a_secret_comes_from_a_variable_only_and_no_message_shows_it);
     tcase_add_test(tc, the_documents_are_made_from_the_tables);
     suite_add_tcase(suite, tc);
     return suite_run(suite);
