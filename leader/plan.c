@@ -9,6 +9,8 @@
 #include "common/base/mem.h"
 #include "leader/sched_state.h"
 
+#define LOOK_AHEAD 16 // requests that may be passed at once: bounds the work of a step
+
 int step_plan_init(struct step_plan *step, const struct sched_config *config) {
     *step = (struct step_plan){.n_ranks = config->n_ranks};
     step->ranks = mem_array(config->n_ranks, sizeof *step->ranks);
@@ -138,22 +140,51 @@ static void admit(struct sched *s, struct seq *q, uint32_t rank) {
     q->r->emit(&ev);
 }
 
-// First in, first out: a request that does not fit yet holds back those behind it, so a large one
-// is never passed for ever.
+// Some rank could take some request in this step.
+static bool has_room(const struct sched *s) {
+    for (uint32_t i = 0; i < s->config.n_ranks; i++) {
+        const struct sched_rank *k = &s->ranks[i];
+        if (k->budget > 0 && k->n_free_slots > 0 && pages_available(&k->pages) > 0) return true;
+    }
+    return false;
+}
+
+// Those that wait for blocks while others pass them.
+struct passed {
+    struct seq *seqs[LOOK_AHEAD];
+    uint32_t n;
+};
+
+// False when one of them has been passed often enough.
+static bool count_pass(struct passed *p) {
+    bool more = true;
+    for (uint32_t i = 0; i < p->n; i++)
+        more &= ++p->seqs[i]->n_overtaken < OVERTAKEN_MAX;
+    return more;
+}
+
+// First in, first out, but for requests that need more blocks than are free: smaller ones behind
+// them go first, so that slots do not stand empty; only so often, so that a large one is never
+// passed for ever.
 static void plan_queue(struct sched *s, struct step_plan *step) {
-    struct list_node *node;
-    while (!s->held && (node = list_first(&s->queue)) != NULL) {
-        struct seq *q = seq_of(node);
+    struct passed passed = {.n = 0};
+    struct list_node *next = s->held ? NULL : list_first(&s->queue);
+    while (next != NULL && has_room(s)) {
+        struct seq *q = seq_of(next);
         bool ever;
         uint32_t rank = choose_rank(s, q, &ever);
+        next = list_next(&s->queue, next);
         if (!ever) {
             sched_end_error(s, q, ERR_REQ_TOO_LARGE,
                             "the request needs more KV blocks than a worker has");
-            continue;
+        } else if (rank != UINT32_MAX) {
+            admit(s, q, rank);
+            plan_chunk(s, step, q);
+            if (!count_pass(&passed)) return;
+        } else {
+            if (q->n_overtaken >= OVERTAKEN_MAX || passed.n == LOOK_AHEAD) return;
+            passed.seqs[passed.n++] = q;
         }
-        if (rank == UINT32_MAX) return;
-        admit(s, q, rank);
-        plan_chunk(s, step, q);
     }
 }
 

@@ -4,7 +4,8 @@
 // Owned by the scheduler thread; knows no fabric and no clock. Requests come from the mailbox
 // (leader.c), plans go to drive.c, which brings the results back. Continuous batching: in each step
 // decodes come first, then the next chunks of prompts in the order of admission, then new requests
-// from one first-in-first-out queue, all under a budget of rows a rank and step.
+// from one first-in-first-out queue (one that needs more KV blocks than are free
+// may be passed by OVERTAKEN_MAX later ones), all under a budget of rows a rank and step.
 #ifndef MOESAIC_LEADER_SCHED_H
 #define MOESAIC_LEADER_SCHED_H
 

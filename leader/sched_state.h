@@ -23,6 +23,7 @@ struct seq {
     uint32_t n_sampling;           // of them with sampling
     uint32_t n_generated;          // tokens that came back
     uint32_t last_token;           // the newest of them
+    uint32_t n_overtaken;          // later ones that left the queue before it
     uint32_t n_blocks, n_promised; // taken, and not taken yet
     uint64_t digest;               // rolling, docs/arithmetic.md
     uint64_t last_step;            // the newest step planned with it, 0 = none

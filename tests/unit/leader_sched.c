@@ -312,20 +312,50 @@ START_TEST(sched_plans_every_rank_and_runs_no_step_without_work) {
 }
 END_TEST
 
-START_TEST(sched_holds_back_the_queue_until_the_first_fits) {
+START_TEST(sched_lets_small_requests_pass_one_that_waits_for_blocks) {
     struct group g;
     struct sink big, huge, small;
     group_start(&g, 1, 8, 512, 1);
     group_form(&g, 10);
     submit(&g, &big, 1, 100, 20);  // 8 blocks
     submit(&g, &huge, 2, 100, 20); // must wait for them
-    submit(&g, &small, 3, 1, 1);   // would fit, but came later
+    submit(&g, &small, 3, 1, 1);   // fits beside the first
     group_step(&g);
     ck_assert_uint_eq(big.n_starts, 1);
     ck_assert_uint_eq(huge.n_starts, 0);
-    ck_assert_uint_eq(small.n_starts, 0);
+    ck_assert_uint_eq(small.n_starts, 1);
     group_run(&g);
-    ck_assert_int_eq(small.finish, FINISH_LENGTH);
+    ck_assert_uint_eq(huge.n_starts, 1);
+    group_finish(&g);
+}
+END_TEST
+
+START_TEST(sched_lets_each_request_be_passed_only_so_often) {
+    struct group g;
+    struct sink big, huge, later, small[OVERTAKEN_MAX + 8];
+    group_start(&g, 1, 2, 512,
+                1); // two slots: big has one, the small ones follow each other in the other
+    group_form(&g, 20);
+    submit(&g, &big, 7, 250, 45); // 19 blocks, for longer than they take
+    submit(&g, &huge, 2, 250, 45);
+    submit(&g, &later, 3, 240, 50); // just as large
+    for (uint32_t i = 0; i < OVERTAKEN_MAX + 8; i++)
+        submit(&g, &small[i], 100 + i, 1, 1);
+    while (big.n_finishes == 0)
+        group_step(&g);
+    ck_assert_int_eq(big.finish, FINISH_LENGTH); // it did not leave early
+    uint32_t n_passed = 0;
+    for (uint32_t i = 0; i < OVERTAKEN_MAX + 8; i++)
+        n_passed += small[i].n_starts;
+    ck_assert_uint_eq(n_passed, OVERTAKEN_MAX);
+    group_step(&g);
+    ck_assert_uint_eq(huge.n_starts, 1);
+    while (huge.n_finishes == 0)
+        group_step(&g);
+    for (uint32_t i = OVERTAKEN_MAX; i < OVERTAKEN_MAX + 8; i++)
+        ck_assert_uint_eq(small[i].n_starts, 0);
+    group_run(&g);
+    ck_assert_uint_eq(later.n_starts, 1);
     group_finish(&g);
 }
 END_TEST
@@ -565,7 +595,8 @@ int main(void) {
     tcase_add_test(t, sched_plans_decodes_before_prompts_under_the_budget);
     tcase_add_test(t, sched_gives_requests_to_the_least_loaded_rank_and_the_lowest_of_equals);
     tcase_add_test(t, sched_plans_every_rank_and_runs_no_step_without_work);
-    tcase_add_test(t, sched_holds_back_the_queue_until_the_first_fits);
+    tcase_add_test(t, sched_lets_small_requests_pass_one_that_waits_for_blocks);
+    tcase_add_test(t, sched_lets_each_request_be_passed_only_so_often);
     tcase_add_test(t, sched_holds_the_queue_and_lets_run_what_runs);
     tcase_add_test(t, sched_does_not_deliver_the_stop_id);
     tcase_add_test(t, sched_ends_a_request_whose_logits_are_not_finite_and_no_other);
