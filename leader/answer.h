@@ -16,6 +16,7 @@
 // An error of one call. param is the field's name or "", code OpenAI's word or "".
 struct api_error {
     int status;
+    uint32_t retry_after_s; // of 429 and 503; 0: no better word than 1
     char param[96];
     char code[32];
     char message[ERR_TEXT_MAX];

@@ -151,9 +151,9 @@ static void show(struct generation *g, struct choice *c) {
 // --- errors
 
 void http_answer_error(struct http_call *call, const struct api_error *e) {
-    struct http_reply reply = {.status = e->status,
-                               .content_type = "application/json",
-                               .retry_after_s = e->status == 429 || e->status == 503 ? 1 : 0};
+    struct http_reply reply = {
+        .status = e->status, .content_type = "application/json", .retry_after_s = e->retry_after_s};
+    if (e->retry_after_s == 0 && (e->status == 429 || e->status == 503)) reply.retry_after_s = 1;
     buf_init(&reply.body, 0);
     answer_error(&reply.body, e);
     http_call_reply(call, &reply);

@@ -255,24 +255,29 @@ static void submit(struct generation *g, struct request **list) {
 
 // --- the pool
 
-static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
-    if (r->model != NULL && strcmp(r->model, s->model_name) != 0) {
-        int rc = api_error_set(e, 404, "model", "The model '%.200s' does not exist.", r->model);
-        return api_error_code(e, rc, "model_not_found");
-    }
-    if (s->engine->ready(s->engine->self) && !s->draining) return 0;
+static int unavailable(struct serving *s, struct api_error *e) {
     counter_add(&s->meter.rejected[REJECT_UNAVAILABLE], 1);
     return api_error_set(e, 503, NULL, "%s",
                          s->draining ? "the server is shutting down"
                                      : "no group of workers is ready; try again later");
 }
 
+static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
+    if (r->model != NULL && strcmp(r->model, s->model_name) != 0) {
+        int rc = api_error_set(e, 404, "model", "The model '%.200s' does not exist.", r->model);
+        return api_error_code(e, rc, "model_not_found");
+    }
+    return s->engine->ready(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
+}
+
 static int reserve(struct serving *s, uint32_t n, struct api_error *e) {
     if (admit_reserve(&s->admit, n)) return 0;
+    if (s->draining) return unavailable(s, e); // who comes later finds no server, not a place
     counter_add(&s->meter.rejected[REJECT_QUEUE_FULL], 1);
     int rc = api_error_set(e, 429, NULL,
                            "%u more would exceed %u waiting and running requests; try again later.",
                            n, s->admit.max);
+    e->retry_after_s = admit_retry_after_s(&s->admit);
     return api_error_code(e, rc, "rate_limit_exceeded");
 }
 

@@ -137,7 +137,7 @@ static void take_last(struct stream *s, struct choice *c, const struct stamped_e
     c->times.finished_ns = e->at_ns;
     meter_choice(&v->meter, c->finish != FINISH_NONE ? c->finish : finish, &c->times, c->n_prompt,
                  c->n_generated);
-    admit_release(&v->admit, 1);
+    admit_finish(&v->admit, c->times.arrived_ns, e->at_ns);
 }
 
 // --- stream thread: the loop
