@@ -1,5 +1,5 @@
 # Everything a person types. Each target installs what it needs on Debian 12 first.
-.PHONY: build demo serve test bench fuzz docs format clean
+.PHONY: build demo serve test bench fuzz soak docs format clean
 
 build:
 	@deploy/install-deps.sh build
@@ -27,6 +27,11 @@ bench: build
 fuzz:
 	@deploy/install-deps.sh
 	@python3 tests/run.py --fuzz $(or $(MINUTES),10)
+
+# The tests that have a long form, each for MINUTES (default 5), with the bounds that a quiet machine keeps.
+soak: build
+	@deploy/install-deps.sh
+	@SOAK_MINUTES=$(or $(MINUTES),5) tests/e2e/run.sh tests/e2e -m soak -rA
 
 # docs/options.md is written from the tables of options.
 docs: build

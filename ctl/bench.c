@@ -1,18 +1,13 @@
 // bench.c: moectl bench: a closed loop of streamed chats at several concurrencies, one CSV row
-// each.
+// each. With --rate bench_open.c takes over.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "ctl/client.h"
+#include "ctl/bench.h"
 
 #define CONCURRENCY_MAX 1024
-
-static const char *const prompts[] = {
-    "What is the capital of Kenya?", "Tell me a story about a fox.",    "What is expert prefetch?",
-    "Count from three to nine.",     "What is the opposite of bright?", "Who are you?",
-};
 
 struct row {
     uint32_t concurrency, n, errors;
@@ -22,12 +17,21 @@ struct row {
     uint32_t n_first, n_gap;
 };
 
+const char *bench_prompt(uint32_t i) {
+    static const char *const prompts[] = {
+        "What is the capital of Kenya?",   "Tell me a story about a fox.",
+        "What is expert prefetch?",        "Count from three to nine.",
+        "What is the opposite of bright?", "Who are you?",
+    };
+    return prompts[i % (sizeof prompts / sizeof prompts[0])];
+}
+
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static double percentile(double *values, uint32_t n, double p) {
+double bench_percentile(double *values, uint32_t n, double p) {
     if (n == 0) return 0;
     qsort(values, n, sizeof *values, compare_doubles);
     return values[(uint32_t)((double)(n - 1) * p + 0.5)];
@@ -48,17 +52,18 @@ static void count_answer(struct row *r, const struct answer *a) {
 }
 
 static void print_row(struct row *r) {
-    printf("%u,%u,%llu,%llu,%.2f,%.1f,%.1f,%.1f,%.2f,%.2f,%u\n", r->concurrency, r->n,
-           (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens,
-           r->seconds, (double)r->completion_tokens / r->seconds,
-           percentile(r->first_ms, r->n_first, 0.5), percentile(r->first_ms, r->n_first, 0.99),
-           percentile(r->gap_ms, r->n_gap, 0.5), percentile(r->gap_ms, r->n_gap, 0.99), r->errors);
+    printf(
+        "%u,%u,%llu,%llu,%.2f,%.1f,%.1f,%.1f,%.2f,%.2f,%u\n", r->concurrency, r->n,
+        (unsigned long long)r->prompt_tokens, (unsigned long long)r->completion_tokens, r->seconds,
+        (double)r->completion_tokens / r->seconds, bench_percentile(r->first_ms, r->n_first, 0.5),
+        bench_percentile(r->first_ms, r->n_first, 0.99), bench_percentile(r->gap_ms, r->n_gap, 0.5),
+        bench_percentile(r->gap_ms, r->n_gap, 0.99), r->errors);
     fflush(stdout);
 }
 
 static int run_row(struct ctl *c, struct row *r, struct answer *answers, struct err_text *e) {
     for (uint32_t i = 0; i < r->n; i++)
-        answers[i] = (struct answer){.prompt = prompts[i % (sizeof prompts / sizeof prompts[0])]};
+        answers[i] = (struct answer){.prompt = bench_prompt(i)};
     int64_t start = env_now_ns(c->env);
     int err = client_stream(c, answers, r->n, r->concurrency, e);
     if (err != 0) return err;
@@ -91,6 +96,7 @@ int bench_command(struct ctl *c) {
     struct err_text e;
     uint32_t errors = 0;
     int err = client_find_model(c, &e);
+    if (err == 0 && c->options.rate != NULL) return bench_open(c);
     if (err == 0)
         printf("concurrency,requests,prompt_tokens,output_tokens,seconds,output_tokens_per_s,"
                "ttft_p50_ms,ttft_p99_ms,token_p50_ms,token_p99_ms,errors\n");

@@ -198,11 +198,11 @@ static size_t on_stream(char *data, size_t size, size_t n, void *context) {
 }
 
 static char *request_body(const struct ctl *c, const struct answer *a) {
-    json_t *request =
-        json_pack("{s:s, s:[{s:s, s:s}], s:b, s:{s:b}, s:f, s:I, s:i}", "model", c->model,
-                  "messages", "role", "user", "content", a->prompt, "stream", 1, "stream_options",
-                  "include_usage", 1, "temperature", (double)c->options.temperature, "seed",
-                  (json_int_t)c->options.seed, "max_tokens", (int)c->options.max_tokens);
+    json_t *request = json_pack(
+        "{s:s, s:[{s:s, s:s}], s:b, s:{s:b}, s:f, s:I, s:i, s:b}", "model", c->model, "messages",
+        "role", "user", "content", a->prompt, "stream", 1, "stream_options", "include_usage", 1,
+        "temperature", (double)c->options.temperature, "seed", (json_int_t)c->options.seed,
+        "max_tokens", (int)c->options.max_tokens, "ignore_eos", (int)c->options.ignore_eos);
     char *text = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
     return text;
@@ -230,6 +230,8 @@ static void stream_finish(struct stream *s, CURLM *multi, CURLcode code) {
     struct answer *a = s->answer;
     long status = 0;
     curl_easy_getinfo(s->curl, CURLINFO_RESPONSE_CODE, &status);
+    a->end_ns = env_now_ns(s->ctl->env);
+    a->status = status;
     if (code != CURLE_OK)
         say_unreached(s->ctl, code, a->error, sizeof a->error);
     else if (status != 200)
@@ -261,18 +263,31 @@ static struct stream *free_stream(struct stream *streams, uint32_t n) {
     return NULL;
 }
 
-// Keeps `concurrency` streams running until all answers are there.
+// When the next answer is to be asked for; NO_DEADLINE: not before one of those that run ends.
+static int64_t next_due(const struct answer *answers, uint32_t next, uint32_t n, bool full) {
+    return next == n || full ? NO_DEADLINE : answers[next].due_ns;
+}
+
+static void poll_streams(struct ctl *c, CURLM *multi, int64_t due_ns) {
+    int64_t now_ns = env_now_ns(c->env);
+    if (due_ns <= now_ns) return;
+    int64_t ms = due_ns > now_ns + NS_PER_S ? 1000 : (due_ns - now_ns + NS_PER_MS - 1) / NS_PER_MS;
+    curl_multi_poll(multi, NULL, 0, (int)ms, NULL);
+}
+
+// Keeps `concurrency` streams running, or those that are due, until all answers are there.
 static bool run_streams(struct ctl *c, struct stream *streams, uint32_t concurrency,
                         struct answer *answers, uint32_t n) {
     CURLM *multi = curl_multi_init();
     bool ok = multi != NULL;
     for (uint32_t next = 0, running = 0; ok && (next < n || running > 0);) {
-        for (; ok && next < n && running < concurrency; next++, running++)
+        for (; ok && next_due(answers, next, n, running == concurrency) <= env_now_ns(c->env);
+             next++, running++)
             ok = stream_start(free_stream(streams, concurrency), c, &answers[next], multi);
         int active;
         curl_multi_perform(multi, &active);
         collect(multi, &running);
-        if (running > 0) curl_multi_poll(multi, NULL, 0, 1000, NULL);
+        poll_streams(c, multi, next_due(answers, next, n, running == concurrency));
     }
     curl_multi_cleanup(multi);
     return ok;

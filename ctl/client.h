@@ -14,14 +14,17 @@ int client_find_model(struct ctl *c, struct err_text *e);
 // One streamed chat answer and its timing.
 struct answer {
     const char *prompt;
-    void (*on_text)(const char *text);   // may be NULL
-    int64_t start_ns, first_ns, last_ns; // of the request, its first and its latest text
+    void (*on_text)(const char *text); // may be NULL
+    int64_t due_ns;                    // not asked before; 0: as soon as there is a place
+    int64_t start_ns, first_ns, last_ns,
+        end_ns;  // request, first and latest text, end of the answer
+    long status; // of HTTP, 0: none came
     uint32_t prompt_tokens, completion_tokens;
     char finish_reason[32];
     char error[ERR_TEXT_MAX]; // empty when all went well
 };
 
-// Runs all answers, at most `concurrency` at once, in order.
+// Runs all answers, at most `concurrency` at once, in order (of due_ns, too).
 int client_stream(struct ctl *c, struct answer *answers, uint32_t n, uint32_t concurrency,
                   struct err_text *e);
 

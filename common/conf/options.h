@@ -135,6 +135,9 @@ struct ctl_options {
     uint32_t max_tokens, requests, seed;
     int64_t watch; // ns, 0 = once
     bool json, all;
+    bool ignore_eos;
+    const char *rate, *arrivals;
+    int64_t duration; // ns
 };
 
 extern const struct option_table leader_option_table, worker_option_table, ctl_option_table;

@@ -188,6 +188,17 @@ static const struct option ctl_options[] = {
      .help = "status: one JSON object a line (docs/operations.md)."},
     {"all", OPTION_BOOL, CTL(all), .fallback = "false",
      .help = "status: a row for every worker, however many there are."},
+    {"rate", OPTION_STRING, CTL(rate), .argument = "R[,R...]",
+     .help =
+         "bench: requests that come each second, whatever becomes of those before, one row each; "
+         "instead of --concurrency."},
+    {"duration", OPTION_SECONDS, CTL(duration), .fallback = "10", .argument = "SECONDS", .min = 0.1,
+     .max = 86400, .help = "bench: how long each row of --rate sends requests."},
+    {"arrivals", OPTION_CHOICE, CTL(arrivals), .fallback = "poisson", .argument = "KIND",
+     .choices = "poisson|even",
+     .help = "bench: how requests of --rate are spread: at random (by --seed), or evenly."},
+    {"ignore-eos", OPTION_BOOL, CTL(ignore_eos), .fallback = "false",
+     .help = "Every answer has max-tokens tokens."},
 };
 
 const struct option_table leader_option_table = {

@@ -6,6 +6,10 @@ from cluster import Cluster
 from grpc_client import connect, load_stubs
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "soak: has a long form, of SOAK_MINUTES minutes, which `make soak` runs")
+
+
 @pytest.fixture(scope="session")
 def cluster():
     with Cluster(workers=2) as running:

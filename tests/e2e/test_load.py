@@ -1,0 +1,158 @@
+"""test_load.py: three times what the group can do, as from users who do not wait for each other. It goes on at its full
+speed, what it takes ends within the time that its queue's length promises, and the rest hears 429 at once.
+
+Clients, server and other tests share the cores of a CI machine, so the short run is lenient with wall-clock rates and strict
+with what they cost: tokens a second of the server's CPU time. `make soak` is strict with both.
+"""
+import csv
+import io
+import os
+import subprocess
+import threading
+import time
+
+import pytest
+import requests
+
+from cluster import BUILD, Cluster, wait_for
+
+SOAK_S = float(os.environ.get("SOAK_MINUTES", 0)) * 60
+SECONDS = SOAK_S or 12
+QUEUE = 48  # --max-num-queued-reqs
+TOKENS = 192 if SOAK_S else 96  # of each answer
+CHAT = "/v1/chat/completions"
+PROBE = {"messages": [{"role": "user", "content": "Who are you?"}], "max_tokens": 1, "temperature": 0}
+
+
+def bench(cluster, *flags, tokens=TOKENS):
+    """Runs moectl bench; its one row as a dictionary of numbers."""
+    command = [BUILD / "moectl", "bench", "--url", cluster.url, "--max-tokens", str(tokens), "--ignore-eos", *map(str, flags)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS * 4 + 300)
+    assert result.returncode == 0, result.stdout + result.stderr
+    print(result.stdout)
+    return {name: float(value) for name, value in next(csv.DictReader(io.StringIO(result.stdout))).items()}
+
+
+def cpu_seconds(cluster):
+    total = 0
+    for process in [cluster.leader, *cluster.workers]:
+        with open(f"/proc/{process.popen.pid}/stat") as f:
+            total += sum(map(int, f.read().rpartition(")")[2].split()[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def resident_kib(process):
+    with open(f"/proc/{process.popen.pid}/status") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("VmRSS"))
+
+
+class Rates:
+    """Tokens that the server makes, by the clock and by its CPU time, while the body runs."""
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+
+    def read(self):
+        return time.monotonic(), cpu_seconds(self.cluster), self.cluster.metric("vllm:generation_tokens_total")
+
+    def __enter__(self):
+        self.begin = self.read()
+        return self
+
+    def __exit__(self, *_):
+        seconds, cpu, tokens = (b - a for a, b in zip(self.begin, self.read()))
+        self.a_second, self.a_cpu_second = tokens / seconds, tokens / cpu
+
+
+class Witness(threading.Thread):
+    """Looks at the server while it is flooded: its numbers, its memory, and what one more client hears."""
+
+    def __init__(self, cluster):
+        super().__init__(daemon=True)
+        self.cluster, self.over = cluster, threading.Event()
+        self.admitted, self.memory, self.heard = [], [], []
+        self.start()
+
+    def run(self):
+        while not self.over.wait(0.25):
+            self.admitted.append(self.cluster.metric("moesaic_requests_admitted"))
+            self.memory.append([resident_kib(p) for p in [self.cluster.leader, *self.cluster.workers]])
+            response = self.cluster.post(CHAT, PROBE)
+            self.heard.append((response.status_code, response.headers.get("Retry-After")))
+
+    def end(self):
+        self.over.set()
+        self.join(60)
+        assert not self.is_alive()
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    flags = ["--max-num-seqs", "16", "--max-num-queued-reqs", str(QUEUE), "--max-model-len", "512"]
+    with Cluster(workers=2, leader_flags=flags) as running:
+        yield running
+
+
+@pytest.mark.soak
+def test_three_times_the_capacity_costs_the_served_nothing_and_the_rest_one_answer(cluster):
+    bench(cluster, "--concurrency", QUEUE, "--requests", QUEUE)  # warms up
+    with Rates(cluster) as peak:
+        bench(cluster, "--concurrency", QUEUE, "--requests", QUEUE * (30 if SOAK_S else 6))
+    witness = Witness(cluster)
+    with Rates(cluster) as flooded:
+        row = bench(cluster, "--rate", 3 * peak.a_second / TOKENS, "--duration", SECONDS)
+    witness.end()
+    by_clock, by_cpu = flooded.a_second / peak.a_second, flooded.a_cpu_second / peak.a_cpu_second
+    print(f"peak {peak.a_second:.0f} tokens/s, at three times that load {flooded.a_second:.0f} ({by_clock:.3f}); "
+          f"tokens a CPU second {peak.a_cpu_second:.0f} and {flooded.a_cpu_second:.0f} ({by_cpu:.3f})")
+
+    assert row["answered"] + row["refused"] == row["requests"] and row["errors"] == 0
+    assert row["refused"] > row["requests"] / 4
+    assert by_clock >= (0.95 if SOAK_S else 0.4)
+    assert by_cpu >= (0.9 if SOAK_S else 0.5)
+
+    in_system_ms = QUEUE / (flooded.a_second / TOKENS) * 1000  # a whole queue at this rate
+    assert row["total_p99_ms"] <= 2.5 * in_system_ms + 1000
+    assert row["refusal_p99_ms"] <= (250 if SOAK_S else 1000)
+
+    assert max(witness.admitted) <= QUEUE
+    assert {status for status, _ in witness.heard} <= {200, 429} and 429 in {status for status, _ in witness.heard}
+    waits = [int(wait) for status, wait in witness.heard if status == 429]
+    assert 1 <= min(waits) and max(waits) <= max(2, 4 * in_system_ms / 1000)
+
+    settled = witness.memory[len(witness.memory) // 4]
+    for before, after in zip(settled, witness.memory[-1]):
+        assert after <= before + (8 << 10), f"KiB resident after a quarter {settled}, at the end {witness.memory[-1]}"
+
+    wait_for("an empty queue", lambda: cluster.metric("moesaic_requests_admitted") == 0, 60)
+    wait_for("free pages", lambda: cluster.metric("vllm:kv_cache_usage_perc") == 0)
+    assert cluster.check_accounts() == "ok"
+    assert " error " not in cluster.leader.log()
+
+
+def test_arrivals_of_the_open_loop_are_as_asked_for(cluster):
+    even = bench(cluster, "--rate", 20, "--duration", 1, "--arrivals", "even", tokens=4)
+    assert (even["requests"], even["answered"], even["seconds"]) == (20, 20, 1)
+    assert even["late_p99_ms"] < 5000  # or this is no open loop
+    first = bench(cluster, "--rate", 20, "--duration", 1, tokens=4)
+    again = bench(cluster, "--rate", 20, "--duration", 1, tokens=4)
+    other = bench(cluster, "--rate", 20, "--duration", 1, "--seed", 7, tokens=4)
+    assert first["seconds"] == again["seconds"] != other["seconds"]
+
+
+@pytest.mark.parametrize("flags, word", [(["--rate", "0"], "--rate"), (["--rate", "5,x"], "--rate"),
+                                         (["--rate", "0.01", "--duration", "1"], "--duration"),
+                                         (["--rate", "1", "--arrivals", "odd"], "--arrivals")])
+def test_wrong_loads_are_refused_by_name(cluster, flags, word):
+    result = subprocess.run([BUILD / "moectl", "bench", "--url", cluster.url, *flags], capture_output=True, text=True, timeout=60)
+    assert result.returncode != 0 and word in result.stderr
+
+
+def test_a_refusal_does_not_read_its_request(cluster):
+    """A full server's answer costs it nothing but the bytes: what stands in the body does not matter."""
+    holders = [threading.Thread(target=lambda: cluster.post(CHAT, {**PROBE, "max_tokens": 400, "n": QUEUE, "ignore_eos": True}))]
+    holders[0].start()
+    wait_for("a full queue", lambda: cluster.metric("moesaic_requests_admitted") == QUEUE)
+    response = requests.post(cluster.url + CHAT, data=b"{" * 1000, timeout=30)
+    assert response.status_code == 429
+    holders[0].join(120)
