@@ -176,6 +176,7 @@ static int start_rpc(struct api *a, const struct api_config *config, struct err_
         .render = a->render,
         .host = config->host,
         .port = config->grpc_port,
+        .connection_age_ms = (int)(config->grpc_connection_age_ns / NS_PER_MS),
         .tls = config->tls,
         .calls_max = config->connections_max,
         .bodies_bytes_max = BODIES_BYTES_MAX,

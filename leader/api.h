@@ -17,7 +17,8 @@ struct api_config {
     uint32_t connections_max, timeout_s; // of HTTP
     bool grpc;                           // serves gRPC on the same host, too
     uint16_t grpc_port;
-    struct tls_files *tls; // of both; NULL: plain text
+    int64_t grpc_connection_age_ns; // 0: for ever
+    struct tls_files *tls;          // of both; NULL: plain text
 };
 
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,

@@ -328,6 +328,7 @@ static int start_api(struct process *p, struct err_text *e) {
                                 .timeout_s = o->http_timeout,
                                 .grpc = true,
                                 .grpc_port = o->grpc_port,
+                                .grpc_connection_age_ns = o->grpc_max_connection_age,
                                 .tls = p->secrets.api_tls};
     int rc = api_start(&p->api, &config, &port, e);
     if (rc != 0) return rc;

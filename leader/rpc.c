@@ -18,6 +18,12 @@
 // A silent host is lost after twice this. Longer than between leader and workers: clients are
 // farther away, and nobody waits for their end.
 #define KEEPALIVE_MS 5000
+// Clients are told to ping every 10 s at most; half of it forgives their timers.
+#define PING_INTERVAL_MS 5000
+// Of gRPC's own buffers: eight of the longest requests on their way, or 25,000 idle connections.
+#define MEMORY_BYTES (UINT64_C(512) << 20)
+#define METADATA_BYTES 16384 // keys that are signed tokens have some thousand
+#define CALLS_A_CONNECTION 4096
 // A balancer has other servers at once; one that has only this waits for its successor.
 #define DRAIN_PUSHBACK_MS 1000
 
@@ -122,6 +128,11 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
                                         .keys = config->serving->keys,
                                         .tls = config->tls,
                                         .message_bytes_max = REQUEST_BYTES_MAX,
+                                        .calls_a_connection = CALLS_A_CONNECTION,
+                                        .limits = {.memory_bytes = MEMORY_BYTES,
+                                                   .ping_interval_ms = PING_INTERVAL_MS,
+                                                   .metadata_bytes = METADATA_BYTES,
+                                                   .connection_age_ms = config->connection_age_ms},
                                         .keepalive_ms = KEEPALIVE_MS};
     struct grpc_method method = generate;
     method.context = r;

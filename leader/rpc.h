@@ -16,6 +16,7 @@ struct rpc_config {
     struct render *render;
     const char *host;          // name or address; NULL or "" = every interface
     uint16_t port;             // 0 picks one
+    int connection_age_ms;     // 0: connections stay; else they take no more calls after it
     struct tls_files *tls;     // NULL: plain text
     uint32_t calls_max;        // above what admission allows: a full server must still say so
     uint64_t bodies_bytes_max; // all requests that wait for the render pool

@@ -83,6 +83,11 @@ static const struct option leader_options[] = {
      .help = "Port on which workers join; 0 picks a free one."},
     {"grpc-port", OPTION_PORT, LEADER(grpc_port), .fallback = "8001", .argument = "PORT",
      .help = "Port of the gRPC inference service, on --host; 0 picks a free one."},
+    {"grpc-max-connection-age", OPTION_SECONDS, LEADER(grpc_max_connection_age), .fallback = "0",
+     .argument = "SECONDS", .min = 0, .max = 604800,
+     .help =
+         "A gRPC connection older than this (give or take a tenth) takes no more calls, so that "
+         "clients spread over new servers; those it has go on. 0: never."},
     {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
      .help = "Number of workers; each has its own KV cache and requests. 0: one less than "

@@ -73,6 +73,8 @@ int grpc_runtime_thread(pthread_t *out, void *(*main_fn)(void *arg), void *arg) 
     return rc == 0 ? 0 : ERR_FATAL_IO;
 }
 
+#define PING_STRIKES 2 // early pings that are forgiven
+
 struct setting {
     const char *key;
     int value;
@@ -136,6 +138,44 @@ void grpc_runtime_keepalive(struct grpc_runtime_args *args, int ms) {
             strcmp(arg->key, GRPC_ARG_KEEPALIVE_TIMEOUT_MS) == 0)
             arg->value.integer = ms;
     }
+}
+
+static void set(struct grpc_runtime_args *args, const char *key, int value) {
+    const struct setting setting = {key, value};
+    for (size_t i = 0; i < args->list.num_args; i++) {
+        if (strcmp(args->args[i].key, key) != 0) continue;
+        args->args[i].value.integer = value;
+        return;
+    }
+    add(args, &setting, 1);
+}
+
+// gRPC takes in a whole message before it compares its size with the limit, so four bytes of a
+// header can ask for 4 GiB. Only a quota bounds that: when it is used up, calls are cut.
+static void set_quota(struct grpc_runtime_args *args, uint64_t bytes) {
+    check(args->list.num_args < GRPC_RUNTIME_ARGS_MAX && args->quota == NULL);
+    args->quota = grpc_resource_quota_create("server");
+    grpc_resource_quota_resize(args->quota, (size_t)bytes);
+    grpc_arg *arg = &args->args[args->list.num_args++];
+    *arg = (grpc_arg){.type = GRPC_ARG_POINTER, .key = (char *)(uintptr_t)GRPC_ARG_RESOURCE_QUOTA};
+    arg->value.pointer.p = args->quota;
+    arg->value.pointer.vtable = grpc_resource_quota_arg_vtable();
+}
+
+void grpc_runtime_limit(struct grpc_runtime_args *args, const struct grpc_runtime_limits *limits) {
+    if (limits->memory_bytes != 0) set_quota(args, limits->memory_bytes);
+    if (limits->ping_interval_ms != 0) {
+        set(args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, limits->ping_interval_ms);
+        set(args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, PING_STRIKES);
+    }
+    if (limits->metadata_bytes != 0) set(args, GRPC_ARG_MAX_METADATA_SIZE, limits->metadata_bytes);
+    if (limits->connection_age_ms != 0)
+        set(args, GRPC_ARG_MAX_CONNECTION_AGE_MS, limits->connection_age_ms);
+}
+
+void grpc_runtime_args_finish(struct grpc_runtime_args *args) {
+    if (args->quota != NULL) grpc_resource_quota_unref(args->quota);
+    args->quota = NULL;
 }
 
 void grpc_runtime_streams_max(struct grpc_runtime_args *args, int n) {

@@ -21,6 +21,7 @@
 #include "common/base/log_gate.h"
 #include "common/base/mem.h"
 #include "common/net/channel_impl.h"
+#include "common/net/grpc_accept.h"
 #include "common/net/grpc_runtime.h"
 #include "common/net/grpc_stream.h"
 #include "common/net/grpc_tls.h"
@@ -59,6 +60,7 @@ struct grpc_server_host {
     const struct keys *keys;
     struct grpc_tls tls;
     int message_bytes_max, keepalive_ms, calls_a_connection;
+    struct grpc_runtime_limits limits;
     grpc_server *server;
     grpc_completion_queue *queue;
     struct grpc_tag stopped_tag;
@@ -66,6 +68,7 @@ struct grpc_server_host {
     char services[GRPC_METHODS_MAX][SERVICE_BYTES_MAX]; // each method's
     uint32_t n_calls[GRPC_METHODS_MAX];                 // open now, of each method
     size_t n_methods;
+    uint16_t port;               // bound
     int (*looks)(void *context); // may be NULL
     void *looks_context;
     struct request requests[REQUESTS_WAITING];
@@ -423,6 +426,7 @@ int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_ser
     h->stopped_tag = (struct grpc_tag){OP_STOPPED, h};
     h->message_bytes_max = config->message_bytes_max;
     h->keepalive_ms = config->keepalive_ms;
+    h->limits = config->limits;
     h->calls_a_connection = config->calls_a_connection;
     h->address = mem_strdup(config->address);
     h->keys = config->keys;
@@ -499,6 +503,8 @@ static int bind_port(struct grpc_server_host *h, uint16_t *port, struct err_text
         return err_set(e, ERR_FATAL_IO, "cannot listen on %s: %s", h->address,
                        bind_error(h->address));
     *port = strncmp(h->address, "unix:", 5) == 0 ? 0 : (uint16_t)bound;
+    h->port = *port;
+    grpc_accept_guard(h->port);
     return 0;
 }
 
@@ -508,7 +514,9 @@ static int start(struct grpc_server_host *h, uint16_t *port, struct err_text *e)
     if (h->keepalive_ms != 0) grpc_runtime_keepalive(&args, h->keepalive_ms);
     if (h->calls_a_connection != 0) grpc_runtime_streams_max(&args, h->calls_a_connection);
     h->queue = grpc_completion_queue_create_for_next(NULL);
+    grpc_runtime_limit(&args, &h->limits);
     h->server = grpc_server_create(&args.list, NULL);
+    grpc_runtime_args_finish(&args);
     grpc_server_register_completion_queue(h->server, h->queue, NULL);
     int rc = bind_port(h, port, e);
     if (rc != 0) return rc;
@@ -563,6 +571,7 @@ static void stop(struct grpc_server_host *h) {
 void grpc_server_host_destroy(struct grpc_server_host *h) {
     if (h == NULL) return;
     if (h->server != NULL) stop(h);
+    grpc_accept_unguard(h->port);
     grpc_runtime_stop();
     pthread_mutex_destroy(&h->lock);
     mem_free(h->address);

@@ -14,6 +14,7 @@
 
 #include "common/base/env.h"
 #include "common/base/err.h"
+#include "common/net/grpc_runtime.h"
 #include "common/net/keys.h"
 #include "common/net/tls_files.h"
 
@@ -51,6 +52,7 @@ struct grpc_server_config {
     int message_bytes_max;   // of one received
     int calls_a_connection;  // at once, others wait at the client; 0: no limit
     int keepalive_ms;        // a client that is silent for twice this is lost; 0: a second
+    struct grpc_runtime_limits limits;
 };
 
 int grpc_server_host_create(struct grpc_server_host **out, const struct grpc_server_config *config,

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/mem.h"
 #include "tests/harness/rpc_client.h"
 
 #define PATH "/test.Service/Method"
@@ -78,14 +79,20 @@ static void closed(void *context, void *state, bool connection_lost) {
 struct house {
     struct env *env;
     struct grpc_server_host *host;
+    struct grpc_runtime_limits limits;
+    int message_bytes_max; // 0: 100
     uint16_t port;
 };
 
 static void house_start(struct house *h, struct method *m, int64_t first_ns, int64_t end_ns) {
     struct err_text e = {""};
     h->env = env_real_create();
-    struct grpc_server_config config = {
-        .env = h->env, .address = "127.0.0.1:0", .message_bytes_max = 100, .keepalive_ms = 5000};
+    struct grpc_server_config config = {.env = h->env,
+                                        .address = "127.0.0.1:0",
+                                        .message_bytes_max =
+                                            h->message_bytes_max != 0 ? h->message_bytes_max : 100,
+                                        .keepalive_ms = 5000,
+                                        .limits = h->limits};
     struct grpc_method method = {.path = PATH,
                                  .first_ns = first_ns,
                                  .end_ns = end_ns,
@@ -126,7 +133,7 @@ static int status_of(struct rpc_client *c, char text[256]) {
 
 START_TEST(each_message_taken_is_told_and_the_end_comes_last) {
     struct method m = {.n_answers = 50};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -143,7 +150,7 @@ END_TEST
 
 START_TEST(metadata_goes_out_with_the_first_message) {
     struct method m = {.n_answers = 2};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -162,7 +169,7 @@ END_TEST
 // Only then does a client's retry policy look at the pushback.
 START_TEST(a_call_without_a_message_ends_with_trailers_alone) {
     struct method m = {.push_back = true};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -179,7 +186,7 @@ END_TEST
 
 START_TEST(a_pushback_follows_the_messages) {
     struct method m = {.n_answers = 3, .push_back = true};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -193,7 +200,7 @@ END_TEST
 
 START_TEST(a_call_that_asks_nothing_is_ended_after_its_time) {
     struct method m = {.n_answers = 1};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 300 * NS_PER_MS, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -207,7 +214,7 @@ END_TEST
 
 START_TEST(a_call_that_does_not_read_its_end_is_cancelled_after_its_time) {
     struct method m = {.n_answers = 2, .end_at_once = true};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 300 * NS_PER_MS);
     struct rpc_client *c = rpc_client_open(h.port, PATH, true);
@@ -223,7 +230,7 @@ END_TEST
 
 START_TEST(a_message_over_the_limit_ends_the_call) {
     struct method m = {.n_answers = 1};
-    struct house h;
+    struct house h = {0};
     char text[256];
     house_start(&h, &m, 0, 0);
     struct rpc_client *c = rpc_client_open(h.port, PATH, false);
@@ -232,6 +239,29 @@ START_TEST(a_message_over_the_limit_ends_the_call) {
     rpc_client_close(c);
     house_stop(&h);
     ck_assert(m.n_messages == 0 && m.n_closed == 1);
+}
+END_TEST
+
+// gRPC itself would take in 256 MiB before it compares that with any limit.
+START_TEST(a_message_beyond_the_servers_memory_ends_the_call_while_it_comes) {
+    struct method m = {.n_answers = 1};
+    struct house h = {.limits = {.memory_bytes = 16 << 20}, .message_bytes_max = -1};
+    char text[256];
+    size_t bytes = 256u << 20;
+    char *large = mem_zalloc(bytes);
+    ck_assert_ptr_nonnull(large);
+    house_start(&h, &m, 0, 0);
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, large, bytes);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    rpc_client_close(c);
+    mem_free(large);
+    c = rpc_client_open(h.port, PATH, false); // others are served
+    rpc_client_send(c, "hello", 5);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_OUT_OF_RANGE);
+    rpc_client_close(c);
+    house_stop(&h);
+    ck_assert_int_eq(m.n_messages, 1);
 }
 END_TEST
 
@@ -246,6 +276,7 @@ int main(void) {
     tcase_add_test(t, a_call_that_asks_nothing_is_ended_after_its_time);
     tcase_add_test(t, a_call_that_does_not_read_its_end_is_cancelled_after_its_time);
     tcase_add_test(t, a_message_over_the_limit_ends_the_call);
+    tcase_add_test(t, a_message_beyond_the_servers_memory_ends_the_call_while_it_comes);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_set_fork_status(r, CK_NOFORK); // gRPC does not survive a fork
