@@ -95,6 +95,7 @@ void rpc_unary_register(struct rpc *r) {
         *u = methods[i];
         u->rpc = r;
         struct grpc_method method = {.path = u->path,
+                                     .while_draining = true,
                                      .first_ns = MESSAGE_WAIT_NS,
                                      .context = u,
                                      .opened = opened,

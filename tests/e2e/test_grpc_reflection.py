@@ -10,7 +10,7 @@ from cluster import Cluster
 
 SERVICES = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection",
             "moesaic.v1.Generate"]
-KEY = "correct horse"
+KEY = "correct-horse"
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of fuzz_control, fuzz_result and fuzz_generate: lawful and spoilt messages, in the inputs' own formats.
+"""Writes the seeds of fuzz_control, fuzz_result, fuzz_generate and fuzz_abort: lawful and spoilt messages, in the inputs' own formats.
 
 Protobuf is written by hand here (a dozen lines), so that seeds can be wrong on purpose.
 """
@@ -175,7 +175,20 @@ GENERATE = {
     "model_not_utf8": b(1, "a") + b(14, b"\xff"),
 }
 
-for name, seeds in {"control": CONTROL, "result": RESULT, "generate": GENERATE}.items():
+ABORT = {
+    "two": b(1, "mine") + b(1, "x" * 128),
+    "none": b"",
+    "empty": b(1, ""),
+    "zero": b(1, b"a\0b"),
+    "space": b(1, "a b"),
+    "too_long": b(1, "x" * 129),
+    "too_many": b(1, "x") * 1025,
+    "unknown_field": b(1, "x") + u(2, 1),
+    "cut": (b(1, "mine") * 3)[:-2],
+    "group": b"\x0b\x0c",
+}
+
+for name, seeds in {"control": CONTROL, "result": RESULT, "generate": GENERATE, "abort": ABORT}.items():
     folder = CORPUS / name
     folder.mkdir(parents=True, exist_ok=True)
     for seed, data in seeds.items():

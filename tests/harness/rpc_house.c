@@ -17,7 +17,7 @@ void rpc_house_start(struct rpc_house *h, const struct rpc_house_config *config)
                                    RPC_HOUSE_CONTEXT};
     toy_house_start(&h->toy, &toy);
     struct serving *s = h->toy.serving;
-    if (config->no_chat_template) s->chat_template = NULL;
+    if (config->prepare != NULL) config->prepare(h);
     ck_assert_int_eq(stream_create(&h->stream, s, &e), 0);
     ck_assert_int_eq(render_create(&h->render, s, h->stream, 2, &e), 0);
     uint64_t bodies = config->bodies_bytes_max;

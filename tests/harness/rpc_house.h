@@ -24,8 +24,8 @@ struct rpc_house_config {
     const char *model; // folder
     struct toy_script script;
     uint32_t queue_max, calls_max;
-    uint64_t bodies_bytes_max; // 0: a MiB
-    bool no_chat_template;
+    uint64_t bodies_bytes_max;            // 0: a MiB
+    void (*prepare)(struct rpc_house *h); // before anybody serves; may be NULL
 };
 
 // All of it fails the running Check test when something does not start or answer.

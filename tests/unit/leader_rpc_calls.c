@@ -237,6 +237,39 @@ START_TEST(an_abort_at_any_moment_ends_its_call) {
 }
 END_TEST
 
+static struct rpc_house *watched;
+static struct engine early;
+
+static int abort_and_submit(void *self, struct request *r) {
+    struct rpc_call *c = rpc_names_find(&watched->rpc->names, KEY_NONE, "mine-early");
+    check(c != NULL && rpc_call_abort(c));
+    rpc_call_release(c);
+    return toy_engine_table(watched->toy.toy)->submit(self, r);
+}
+
+static void abort_early(struct rpc_house *h) {
+    watched = h;
+    early = *h->toy.serving->engine;
+    early.submit = abort_and_submit;
+    h->toy.serving->engine = &early;
+}
+
+// The scheduler does not know the request yet when the abort comes.
+START_TEST(an_abort_just_before_the_request_is_queued_is_not_lost) {
+    struct rpc_house h;
+    Request m = named("mine-early");
+    struct rpc_house_config config = {.model = MODEL,
+                                      .script = {.tick_ns = SLOW},
+                                      .queue_max = 64,
+                                      .calls_max = 64,
+                                      .prepare = abort_early};
+    rpc_house_start(&h, &config);
+    expect_aborted(rpc_house_ask(&h, &m, false));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 1);
+    rpc_house_stop(&h);
+}
+END_TEST
+
 START_TEST(abort_refuses_what_is_no_list_of_ids) {
     static const char *const bad[] = {"", "a b", "caf\xc3\xa9"};
     struct rpc_house h;
@@ -369,6 +402,10 @@ START_TEST(what_will_pass_is_pushed_back_and_what_will_not_is_not) {
 }
 END_TEST
 
+static void forget_template(struct rpc_house *h) {
+    h->toy.serving->chat_template = NULL;
+}
+
 START_TEST(what_the_server_cannot_do_now_is_a_failed_precondition) {
     struct rpc_house h;
     Moesaic__V1__ChatMessage hi = MOESAIC__V1__CHAT_MESSAGE__INIT;
@@ -382,7 +419,7 @@ START_TEST(what_the_server_cannot_do_now_is_a_failed_precondition) {
                                       .script = {.submit_error = ERR_REQ_TOO_LARGE},
                                       .queue_max = 64,
                                       .calls_max = 64,
-                                      .no_chat_template = true};
+                                      .prepare = forget_template};
     rpc_house_start(&h, &config);
     rpc_house_expect(rpc_house_ask(&h, NULL, false), GRPC_STATUS_FAILED_PRECONDITION, "KV cache");
     rpc_house_expect(rpc_house_ask(&h, &m, false), GRPC_STATUS_FAILED_PRECONDITION, "template");
@@ -402,6 +439,7 @@ int main(void) {
     tcase_add_test(t, an_id_in_flight_is_refused_and_free_again_after_the_end);
     tcase_add_test(t, abort_ends_the_running_and_the_waiting_and_counts_them);
     tcase_add_test(t, an_abort_at_any_moment_ends_its_call);
+    tcase_add_test(t, an_abort_just_before_the_request_is_queued_is_not_lost);
     tcase_add_test(t, abort_refuses_what_is_no_list_of_ids);
     tcase_add_test(t, infos_answer_an_empty_message_and_refuse_another);
     tcase_add_test(t, answers_survive_every_failed_allocation);
