@@ -162,6 +162,11 @@ int form_formed(struct members *m, struct member *k, const Moesaic__Control__V1_
     if (formed->address.len == 0 || formed->address.len > FABRIC_ADDRESS_MAX)
         return err_set(e, ERR_PEER_PROTOCOL, "Formed has an address of %zu bytes",
                        formed->address.len);
+    if (m->config.io.check_address != NULL) {
+        int err = m->config.io.check_address(m->config.io.context, formed->address.data,
+                                             formed->address.len, e);
+        if (err != 0) return err;
+    }
     memcpy(k->address, formed->address.data, formed->address.len);
     k->address_bytes = formed->address.len;
     for (uint32_t i = 0; i < m->n_ranks; i++) {

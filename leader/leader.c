@@ -73,6 +73,12 @@ static int io_begin(void *context, uint8_t *address, size_t *address_bytes, stru
     return fabric_begin(l->config.fabric, address, address_bytes, e);
 }
 
+static int io_check_address(void *context, const uint8_t *address, size_t bytes,
+                            struct err_text *e) {
+    struct leader *l = context;
+    return fabric_address_check(l->config.fabric, address, bytes, e);
+}
+
 static int io_connect(void *context, const struct fabric_group *group, struct err_text *e) {
     struct leader *l = context;
     int err = fabric_connect(l->config.fabric, group, e);
@@ -149,7 +155,8 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
 
 static int create_parts(struct leader *l, struct err_text *e) {
     struct sched_config shape = sched_config_of(&l->config);
-    struct members_io io = {l, io_send, io_drop, io_begin, io_connect, io_end, io_ready, io_lost};
+    struct members_io io = {l,          io_send, io_drop,  io_begin, io_check_address,
+                            io_connect, io_end,  io_ready, io_lost};
     struct members_config members = {.env = l->config.env, .io = io, .leader = &l->config};
     int err = ring_create(&l->mail, REQUESTS_LIVE_MAX + MAIL_RESERVE, sizeof(struct mail));
     if (err != 0) return err_set(e, err, "no memory for the mailbox");

@@ -39,6 +39,8 @@ struct members_io {
     void (*drop)(void *context, uint64_t peer, bool refused, const char *reason);
     // The leader's own end of the fabric.
     int (*begin)(void *context, uint8_t *address, size_t *address_bytes, struct err_text *e);
+    // May be NULL. Whether a worker's bytes can be its address.
+    int (*check_address)(void *context, const uint8_t *address, size_t bytes, struct err_text *e);
     int (*connect)(void *context, const struct fabric_group *group, struct err_text *e);
     void (*end)(void *context);
     // The group is ready to run steps (an error closes it again), or no longer is.

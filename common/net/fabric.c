@@ -207,6 +207,23 @@ int fabric_begin(struct fabric *f, uint8_t *address, size_t *address_bytes, stru
     return rc;
 }
 
+int fabric_address_check(const struct fabric *f, const uint8_t *address, size_t bytes,
+                         struct err_text *e) {
+    if (bytes == 0 || bytes > FABRIC_ADDRESS_MAX)
+        return err_set(e, ERR_PEER_PROTOCOL, "an address of %zu bytes", bytes);
+    return f->ops->check_address == NULL ? 0 : f->ops->check_address(f, address, bytes, e);
+}
+
+static int check_addresses(const struct fabric *f, const struct fabric_group *group,
+                           struct err_text *e) {
+    for (uint32_t p = 0; p < group->n_peers; p++) {
+        struct err_text cause;
+        int rc = fabric_address_check(f, group->addresses[p], group->address_bytes[p], &cause);
+        if (rc != 0) return err_set(e, rc, "peer %u: %s", p, cause.text);
+    }
+    return 0;
+}
+
 static void drop_strangers(struct fabric *f) {
     for (struct fabric_kept *k = f->kept.first, *next; k != NULL; k = next) {
         next = k->next;
@@ -225,7 +242,8 @@ int fabric_connect(struct fabric *f, const struct fabric_group *group, struct er
     f->nonce = group->nonce;
     f->self = group->self;
     f->n_peers = group->n_peers;
-    int rc = f->ops->connect(f, group, e);
+    int rc = check_addresses(f, group, e);
+    if (rc == 0) rc = f->ops->connect(f, group, e);
     if (rc != 0) return rc; // the caller ends the epoch
     f->state = FABRIC_CONNECTED;
     drop_strangers(f);

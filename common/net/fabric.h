@@ -64,6 +64,11 @@ void fabric_close(struct fabric *f);
 // this process.
 int fabric_begin(struct fabric *f, uint8_t *address, size_t *address_bytes, struct err_text *e);
 
+// Whether a peer's bytes can be its address at all: ERR_PEER_PROTOCOL or ERR_PEER_REFUSED if not.
+// Before they are handed to anybody. Between begin and end.
+int fabric_address_check(const struct fabric *f, const uint8_t *address, size_t bytes,
+                         struct err_text *e);
+
 struct fabric_group {
     uint64_t epoch, nonce;
     uint32_t self, n_peers;          // n_peers = n_ranks + 1

@@ -47,6 +47,8 @@ struct fabric_chunk; // a block of fabric_kept
 
 struct fabric_ops {
     int (*begin)(struct fabric *f, uint8_t *address, size_t *address_bytes, struct err_text *e);
+    int (*check_address)(const struct fabric *f, const uint8_t *address, size_t bytes,
+                         struct err_text *e); // may be NULL
     int (*connect)(struct fabric *f, const struct fabric_group *group, struct err_text *e);
     void (*end)(struct fabric *f); // also after a failed begin or connect; every kept message was
                                    // released before

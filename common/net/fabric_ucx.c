@@ -144,7 +144,21 @@ static int ucx_begin(struct fabric *base, uint8_t *address, size_t *address_byte
     int rc = worker_start_somehow(f, e);
     if (rc == 0) rc = worker_listen(f, e);
     if (rc == 0) rc = worker_address(f, address, address_bytes, e);
-    return rc;
+    if (rc != 0) return rc;
+    memcpy(f->own, address, *address_bytes);
+    f->own_bytes = *address_bytes;
+    return 0;
+}
+
+static int ucx_check(const struct fabric *base, const uint8_t *address, size_t bytes,
+                     struct err_text *e) {
+    const struct fabric_ucx *f = (const struct fabric_ucx *)base;
+    int rc = ucx_address_check(address, bytes, e);
+    if (rc != 0 || f->own_bytes == 0) return rc;
+    if (ucx_address_has_shape(address + UCX_ADDRESS_PREFIX, bytes - UCX_ADDRESS_PREFIX,
+                              f->own + UCX_ADDRESS_PREFIX, f->own_bytes - UCX_ADDRESS_PREFIX))
+        return 0;
+    return err_set(e, ERR_PEER_PROTOCOL, "the address of %zu bytes is garbled", bytes);
 }
 
 // --- connecting
@@ -165,8 +179,7 @@ static bool grow_sends(struct fabric_ucx *f) {
 static int connect_peer(struct fabric_ucx *f, const struct fabric_group *group, uint32_t p,
                         struct err_text *e) {
     const uint8_t *address = group->addresses[p];
-    int rc = ucx_address_check(address, group->address_bytes[p], p, e);
-    if (rc != 0 || p == group->self) return rc;
+    if (p == group->self) return 0;
     struct ucx_peer *peer = &f->peers[p];
     ucp_ep_params_t params = {.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
                                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
@@ -389,6 +402,7 @@ static void ucx_interrupt(struct fabric *base) {
 
 static const struct fabric_ops ucx_ops = {
     .begin = ucx_begin,
+    .check_address = ucx_check,
     .connect = ucx_connect,
     .end = ucx_end,
     .close = ucx_close,

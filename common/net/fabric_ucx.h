@@ -39,6 +39,8 @@ struct fabric_ucx {
     bool shm_refused;      // shared memory could not be had once: TCP only from then on
     int interrupt_fd;      // owned
     // Of the epoch.
+    uint8_t own[FABRIC_ADDRESS_MAX]; // its address, with the prefix
+    size_t own_bytes;
     ucp_worker_h worker;
     int event_fd; // the worker's, not owned
     struct ucx_peer *peers;
@@ -60,7 +62,11 @@ void ucx_restore_signals(void);
 // The prefix of an address tells UCX versions apart, which must be equal in a group.
 #define UCX_ADDRESS_PREFIX 8
 void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]);
-int ucx_address_check(const uint8_t *address, size_t bytes, uint32_t peer, struct err_text *e);
+int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e);
+
+// Whether UCX could read these bytes: own is an address of this process, both without the prefix.
+bool ucx_address_has_shape(const uint8_t *address, size_t bytes, const uint8_t *own,
+                           size_t own_bytes);
 
 void ucx_describe(const struct fabric *base, char *buf, size_t cap);
 

@@ -153,14 +153,14 @@ void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]) {
     memcpy(out, prefix, sizeof prefix);
 }
 
-int ucx_address_check(const uint8_t *address, size_t bytes, uint32_t peer, struct err_text *e) {
+int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e) {
     uint8_t own[UCX_ADDRESS_PREFIX];
     ucx_address_prefix(own);
     if (bytes <= sizeof own || bytes > FABRIC_ADDRESS_MAX || memcmp(address, own, 4) != 0)
-        return err_set(e, ERR_PEER_PROTOCOL, "the address of peer %u is not one of UCX", peer);
+        return err_set(e, ERR_PEER_PROTOCOL, "the address is not one of UCX");
     if (memcmp(address, own, sizeof own) == 0) return 0;
-    return err_set(e, ERR_PEER_REFUSED, "peer %u runs UCX %u.%u.%u, this process %u.%u.%u", peer,
-                   address[4], address[5], address[6], own[4], own[5], own[6]);
+    return err_set(e, ERR_PEER_REFUSED, "it runs UCX %u.%u.%u, this process %u.%u.%u", address[4],
+                   address[5], address[6], own[4], own[5], own[6]);
 }
 
 // --- what was chosen

@@ -133,10 +133,11 @@ class Cluster:
             return found and int(found[-1])
         return wait_for(line, find)
 
-    def start_worker(self):
+    def start_worker(self, leader=None):
         self.n_started += 1
         name = f"worker-{self.n_started}"
-        command = [BUILD / "moe-worker", "--leader", f"127.0.0.1:{self.control_port}", "--name", name, *self.worker_flags]
+        leader = leader or f"127.0.0.1:{self.control_port}"
+        command = [BUILD / "moe-worker", "--leader", leader, "--name", name, *self.worker_flags]
         return Process(name, command, self.folder)
 
     def ready(self):

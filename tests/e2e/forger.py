@@ -1,4 +1,5 @@
 """forger.py: a client of Cluster.Join that says whatever a test puts into its mouth: workers that are forged, foreign or mad."""
+import concurrent.futures
 import contextlib
 import importlib
 import pathlib
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 import grpc
 
@@ -101,3 +103,45 @@ def refusal(port, *messages, token=None, seconds=20):
     with stream(port, token) as s:
         s.say(*messages)
         return s.wait_end(seconds)
+
+
+class Relay(grpc.GenericRpcHandler):
+    """Stands between a real worker and a real leader and keeps what passes: .said by the worker, .heard by it. A test may bend
+    what the worker says on its way: bend(message) is asked for each."""
+
+    def __init__(self, port):
+        self.leader_port, self.said, self.heard, self.bend = port, [], [], lambda message: message
+        self.server = grpc.server(concurrent.futures.ThreadPoolExecutor(8), handlers=[self])
+        self.port = self.server.add_insecure_port("127.0.0.1:0")
+        self.server.start()
+
+    def service(self, details):
+        return grpc.stream_stream_rpc_method_handler(self.join) if details.method == JOIN else None
+
+    def join(self, requests, context):
+        context.send_initial_metadata((("moesaic-accept", "1"),))
+        with stream(self.leader_port) as up:
+            threading.Thread(target=self.pass_up, args=(requests, up), daemon=True).start()
+            sent = 0
+            while up.reader.is_alive() or sent < len(up.heard):
+                if not context.is_active():
+                    return
+                while sent < len(up.heard):
+                    self.heard.append(up.heard[sent])
+                    yield up.heard[sent].SerializeToString()
+                    sent += 1
+                time.sleep(0.005)
+            context.abort(up.call.code(), up.call.details())
+
+    def pass_up(self, requests, up):
+        with contextlib.suppress(grpc.RpcError):
+            for data in requests:
+                message = self.bend(pb.JoinUp.FromString(data))
+                self.said.append(message)
+                up.say(message)
+
+    def first_said(self, kind):
+        return wait_for(kind, lambda: next((getattr(m, kind) for m in self.said if m.WhichOneof("kind") == kind), None))
+
+    def close(self):
+        self.server.stop(None)

@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import socket
@@ -86,6 +87,10 @@ def lines(process, words):
     return [line for line in process.log().split("\n") if words in line]
 
 
+def digests(cluster):
+    return [cluster.chat(q, max_tokens=16)["choices"][0]["digest"] for q in ("What is the capital of Kenya?", "Who are you?")]
+
+
 def ready_state(cluster):
     response = requests.get(cluster.url + "/ready", timeout=5)
     return response.status_code, response.json().get("state", "")
@@ -142,11 +147,147 @@ def test_strangers_and_forgers_are_refused_by_name_while_the_group_serves(guarde
     assert guarded.check_accounts() == "ok"
 
 
+def loaded(welcome, **fields):
+    """What a worker says that has loaded the leader's model."""
+    lawful = dict(model_digest=welcome.model_digest, shared_digest=1, experts_digest=2, weight_bytes=3, kv_blocks=100)
+    return pb.JoinUp(loaded=pb.Loaded(**{**lawful, **fields}))
+
+
+def progress(done, total):
+    return pb.JoinUp(progress=pb.Progress(bytes_done=done, bytes_total=total))
+
+
+def beat(epoch, **fields):
+    return pb.JoinUp(heartbeat=pb.Heartbeat(epoch=epoch, **fields))
+
+
+def test_members_that_lie_lose_their_place_and_the_leader_lives(build):
+    """Forgers that know the token and get a rank; the leader has two, and the other one's worker is real."""
+    cluster = Cluster(workers=2)
+    try:
+        cluster.start_leader()
+        cluster.workers = [cluster.start_worker()]
+        wait_for("its place", lambda: "waiting for 1 of 2" in ready_state(cluster)[1])
+        wait_for("its weights", lambda: lines(cluster.leader, "worker loaded rank 0"))
+        before_form = [
+            ([progress(3, 2)], "Progress of 3 bytes out of 2"),
+            ([lambda w: loaded(w, model_digest=7)], "model digest 0000000000000007 is not the leader's"),
+            ([progress(1, 2), loaded], "the same checkpoint"),
+            ([pb.JoinUp(ready=pb.Ready(epoch=9))], "Ready of epoch 9 was not asked for"),
+            ([pb.JoinUp(formed=pb.Formed(epoch=9, address=b"x"))], "Formed of epoch 9 was not asked for"),
+            ([pb.JoinUp(epoch_closed=pb.EpochClosed(epoch=9))], "epoch 9 to come"),
+            ([beat(1 << 63)], "to come"),
+            ([beat(0, expert_tokens=[1] * 100000)], "heartbeat has 100000 expert counters"),
+            ([hello(build)], "Hello twice"),
+            ([b"\xff" * 100], "malformed"), ([b""], "no known kind"),
+            ([pb.JoinUp(failed=pb.Failed(reason="r" * 5000))], "the worker failed"),
+        ]
+        for messages, words in before_form:
+            with stream(cluster.control_port) as s:
+                s.say(hello(build))
+                welcome = s.wait_heard("welcome")
+                assert (welcome.rank, welcome.n_ranks) == (1, 2)
+                # Of an older epoch: ignored.
+                s.say(beat(0), pb.JoinUp(ready=pb.Ready(epoch=0)), pb.JoinUp(formed=pb.Formed(epoch=0, address=b"x")))
+                s.say(*[m(welcome) if callable(m) else m for m in messages])
+                code, text = s.wait_end()
+                assert words in text, text
+        with stream(cluster.control_port) as first, stream(cluster.control_port) as second:  # doubles
+            first.say(hello(build, instance=77, name="twin"))
+            first.wait_heard("welcome")
+            second.say(hello(build, instance=77, name="twin"))
+            code, text = second.wait_end()
+            assert code.name == "UNAVAILABLE" and "instance 000000000000004d has joined as rank 1" in text
+            assert first.reader.is_alive()
+        cluster.workers.append(cluster.start_worker())
+        cluster.wait_ready()
+        assert cluster.chat("What is the capital of Kenya?")["choices"][0]["message"]["content"]
+        assert cluster.check_accounts() == "ok"
+    finally:
+        cluster.stop()
+
+
+def test_addresses_that_are_none_and_counters_that_lie_end_nobody(build):
+    """A group of one, whose worker is forged: it sends noise, and a real worker's address in pieces and bent."""
+    cluster = Cluster(workers=1)
+    draw = random.Random(7)
+    relay = None
+
+    def form(address):
+        """The stream of a forger that has said Formed."""
+        s = forger.Stream(cluster.control_port)
+        s.say(hello(build))
+        s.wait_heard("welcome")
+        s.say(pb.JoinUp(loaded=lawful))
+        s.say(pb.JoinUp(formed=pb.Formed(epoch=s.wait_heard("form").epoch, address=address)))
+        return s
+
+    def refused(address):
+        s = form(address)
+        code, text = s.wait_end()
+        s.close()
+        return text
+    try:
+        cluster.start_leader()
+        relay = forger.Relay(cluster.control_port)
+        worker = cluster.start_worker(f"127.0.0.1:{relay.port}")
+        cluster.wait_ready()
+        before = digests(cluster)
+        real, lawful = relay.first_said("formed").address, relay.first_said("loaded")
+        worker.end()
+        wait_for("not ready", lambda: not cluster.ready())
+        assert "address of 0 bytes" in refused(b"")
+        assert "address of 4096 bytes" in refused(b"a" * 4096)
+        assert "not one of UCX" in refused(b"a" * 100)
+        assert "it runs UCX 9.9.9" in refused(real[:4] + bytes([9, 9, 9, 0]) + real[8:])
+        version = real[:8]
+        bent = [real[:-1], real[:len(real) // 2], real + b"\0", version + b"\0" * 60, version + b"\xff" * 60]
+        for address in bent + [version + draw.randbytes(draw.randrange(1, 300)) for _ in range(8)]:
+            assert "garbled" in refused(address), address
+        forged = form(real)  # lawful, but nobody is behind it any more: the leader says so, and lives
+        wait_for("an answer", lambda: len(forged.heard) > 2 or not forged.reader.is_alive())
+        forged.close()
+        assert cluster.leader.alive()
+        cluster.workers = [cluster.start_worker()]
+        cluster.wait_ready()
+        assert digests(cluster) == before
+        assert cluster.check_accounts() == "ok"
+    finally:
+        if relay is not None:
+            relay.close()
+            worker.end()
+        cluster.stop()
+
+
+def test_a_member_whose_counters_go_back_loses_its_place():
+    cluster = Cluster(workers=1)
+    relay = None
+
+    def bend(message):
+        if message.WhichOneof("kind") == "heartbeat" and len(message.heartbeat.expert_tokens) > 0 and lying:
+            message.heartbeat.expert_tokens[0] = 0
+        return message
+    try:
+        lying = False
+        cluster.start_leader()
+        relay = forger.Relay(cluster.control_port)
+        relay.bend = bend
+        cluster.workers = [cluster.start_worker(f"127.0.0.1:{relay.port}")]
+        cluster.wait_ready()
+        cluster.chat("Tell me a story about a fox.", max_tokens=60, ignore_eos=True)
+        wait_for("counters", lambda: any(m.WhichOneof("kind") == "heartbeat" and any(m.heartbeat.expert_tokens[:1])
+                                         for m in relay.said))
+        lying = True
+        wait_for("its end", lambda: lines(cluster.leader, "expert counter 0 went from"))
+        lying = False
+        cluster.wait_ready()  # it comes back, and tells the truth
+    finally:
+        if relay is not None:
+            relay.close()
+        cluster.stop()
+
+
 # --- leaders that vanish, workers that freeze
-
-def digests(cluster):
-    return [cluster.chat(q, max_tokens=16)["choices"][0]["digest"] for q in ("What is the capital of Kenya?", "Who are you?")]
-
 
 def loads(worker):
     """How often it read weights, and how often it said that it holds them."""

@@ -132,7 +132,8 @@ void fake_start(struct fake_cluster *f, uint32_t n_ranks) {
                                        .pipeline_depth = 1,
                                        .kv_cache_percent = 50,
                                        .step_timeout_ns = 10 * NS_PER_S};
-    struct members_io io = {f, io_send, io_drop, io_begin, io_connect, io_end, io_ready, io_lost};
+    struct members_io io = {f,          io_send, io_drop,  io_begin, NULL,
+                            io_connect, io_end,  io_ready, io_lost};
     struct members_config config = {.env = &f->env.env, .io = io, .leader = &f->leader};
     check(members_create(&f->members, &config, NULL) == 0);
 }
