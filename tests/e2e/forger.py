@@ -145,3 +145,25 @@ class Relay(grpc.GenericRpcHandler):
 
     def close(self):
         self.server.stop(None)
+
+
+def flood(port, token):
+    """Thousands of streams from a few connections, until it is killed: some say nothing, some nonsense, some have no token. Prints
+    how many have ended."""
+    silent = [Stream(port, token) for _ in range(40)]
+    channels = [grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)]) for _ in range(16)]
+    calls = [c.unary_stream(JOIN, request_serializer=lambda b: b) for c in channels] * 8
+    waiting, n_ended = [], 0
+    while silent:
+        for i, call in enumerate(calls):
+            metadata = [("authorization", "Bearer " + token)] if i % 2 else None
+            waiting.append(call(b"\xff" if i % 3 else b"", metadata=metadata))
+        for answer in waiting[:-len(calls)]:
+            answer.code()  # waits for its end
+            n_ended += 1
+        waiting = waiting[-len(calls):]
+        print(n_ended, flush=True)
+
+
+if __name__ == "__main__":
+    flood(int(sys.argv[1]), sys.argv[2])

@@ -15,5 +15,7 @@ fi
 # UCX's own signal handlers would write debug output into the logs; the programs have their own.
 export UCX_HANDLE_ERRORS="${UCX_HANDLE_ERRORS:-none}"
 export PYTHONDONTWRITEBYTECODE=1
+# gRPC's handlers around fork are for children that use it; the children here become other programs at once.
+export GRPC_ENABLE_FORK_SUPPORT=0
 [ $# -gt 0 ] || set -- tests/e2e
 exec "$venv/bin/python" -m pytest -q -p no:cacheprovider "$@"

@@ -1,6 +1,5 @@
 """test_control.py: the control plane against workers that lie, double, flood or freeze, leaders that vanish, names that come
 late and clocks that jump. Forged workers are raw gRPC streams (forger.py); everything else is the real processes."""
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -9,6 +8,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 
@@ -285,6 +285,36 @@ def test_a_member_whose_counters_go_back_loses_its_place():
         if relay is not None:
             relay.close()
         cluster.stop()
+
+
+def test_a_flood_of_joins_leaves_the_group_serving_and_workers_joining(guarded):
+    leader = guarded.leader
+    before = digests(guarded)
+    alone = Story(guarded, max_tokens=400)
+    alone.assert_whole()
+    resident_before, log_before = resident(leader), len(leader.log())
+    flood = Process("flood", [sys.executable, forger.__file__, str(guarded.control_port), TOKEN], guarded.folder)
+
+    def ended():
+        return int((flood.log().split() or ["0"])[-1])
+    try:
+        wait_for("the flood", lambda: ended() > 200)
+        story = Story(guarded, max_tokens=400)
+        story.assert_whole()
+        assert story.text() == alone.text(), "the stream kept its tokens"
+        guarded.workers[1].send(signal.SIGKILL)
+        guarded.workers[1].end()
+        wait_for("not ready", lambda: not guarded.ready())
+        guarded.workers[1] = guarded.start_worker()  # a lawful one finds its way through
+        guarded.wait_ready()
+        assert digests(guarded) == before
+        wait_for("more of it", lambda: ended() > 2000, 60)
+    finally:
+        flood.end()
+    print("streams", ended(), "grown by", resident(leader) - resident_before, "log", len(leader.log()) - log_before)
+    assert resident(leader) < resident_before + (96 << 20)
+    assert len(leader.log()) - log_before < 60000, "a line for each would be megabytes"
+    assert guarded.check_accounts() == "ok"
 
 
 # --- leaders that vanish, workers that freeze
