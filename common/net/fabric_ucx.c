@@ -16,6 +16,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/fabric_sysv.h"
 
 #define AM_ID 1
 #define TEARDOWN_NS_MAX (500 * NS_PER_MS)
@@ -137,6 +138,16 @@ static int worker_address(struct fabric_ucx *f, uint8_t *address, size_t *addres
                    "the UCX address has %zu bytes, too many: name one interface", bytes);
 }
 
+// Only now: what others have left is known by what UCX has just made here.
+static void sweep(struct fabric_ucx *f) {
+    struct fabric_swept swept;
+    f->swept = true;
+    fabric_sysv_sweep(&swept);
+    if (swept.n == 0) return;
+    log_warn("fabric", "swept %u segments of shared memory that killed processes left, %llu bytes",
+             swept.n, (unsigned long long)swept.bytes);
+}
+
 static int ucx_begin(struct fabric *base, uint8_t *address, size_t *address_bytes,
                      struct err_text *e) {
     struct fabric_ucx *f = ucx(base);
@@ -145,6 +156,7 @@ static int ucx_begin(struct fabric *base, uint8_t *address, size_t *address_byte
     if (rc == 0) rc = worker_listen(f, e);
     if (rc == 0) rc = worker_address(f, address, address_bytes, e);
     if (rc != 0) return rc;
+    if (!f->swept) sweep(f);
     memcpy(f->own, address, *address_bytes);
     f->own_bytes = *address_bytes;
     return 0;

@@ -37,6 +37,7 @@ struct fabric_ucx {
     struct fabric base;
     ucp_context_h context; // lives as long as the fabric
     bool shm_refused;      // shared memory could not be had once: TCP only from then on
+    bool swept;            // looked for what killed processes left
     int interrupt_fd;      // owned
     // Of the epoch.
     uint8_t own[FABRIC_ADDRESS_MAX]; // its address, with the prefix

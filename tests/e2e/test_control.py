@@ -1,5 +1,6 @@
 """test_control.py: the control plane against workers that lie, double, flood or freeze, leaders that vanish, names that come
 late and clocks that jump. Forged workers are raw gRPC streams (forger.py); everything else is the real processes."""
+import ctypes
 import json
 import os
 import pathlib
@@ -500,4 +501,61 @@ def test_a_wall_clock_that_jumps_changes_nothing(tmp_path):
         assert cluster.leader.wait(20) == 0
         assert time.monotonic() - start < 10
     finally:
+        cluster.stop()
+
+
+# --- shared memory
+
+def segments():
+    """{id: (creator's pid, bytes)} of System V shared memory."""
+    with open("/proc/sysvipc/shm") as f:
+        rows = [line.split() for line in f.readlines()[1:]]
+    return {int(r[1]): (int(r[4]), int(r[3])) for r in rows}
+
+
+def test_killed_workers_leave_no_shared_memory_and_leftovers_are_swept(tmp_path):
+    files = set(os.listdir("/dev/shm"))
+    shim = tmp_path / "killed_in_shm.so"
+    subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, pathlib.Path(__file__).with_name("killed_in_shm.c"), "-ldl"],
+                   check=True)
+    libc = ctypes.CDLL(None, use_errno=True)
+    foreign = []
+    with Cluster(workers=5, leader_flags=["--transports", "shm"], worker_flags=["--transports", "shm"]) as cluster:
+        pids = {worker.popen.pid for worker in cluster.workers}
+        assert {pid for pid, _ in segments().values()} >= pids, "the group uses shared memory"
+        for worker in cluster.workers:
+            worker.send(signal.SIGKILL)
+        for worker in cluster.workers:
+            worker.end()
+        wait_for("the end of their segments", lambda: not any(pid in pids for pid, _ in segments().values()))
+    assert not [name for name in set(os.listdir("/dev/shm")) - files if "ucx" in name]
+    cluster, left = Cluster(workers=1, worker_flags=["--transports", "shm"]), {}
+    try:
+        cluster.start_leader()
+        os.environ["LD_PRELOAD"] = str(shim)
+        try:
+            killed = [cluster.start_worker() for _ in range(5)]
+        finally:
+            del os.environ["LD_PRELOAD"]
+        for worker in killed:  # the leader has one rank: they get it one after the other
+            assert worker.wait(60) == -signal.SIGKILL
+            worker.end()
+        left = {i: s for i, s in segments().items() if s[0] in {w.popen.pid for w in killed}}
+        assert len(left) == 5
+        size = next(iter(left.values()))[1]
+        # Not ours: of a living process, and of another size (made by a child that is gone).
+        foreign.append(libc.shmget(0, size, 0o600))
+        foreign.append(int(subprocess.run([sys.executable, "-c", "import ctypes; print(ctypes.CDLL(None).shmget(0, 12345, 0o600))"],
+                                          capture_output=True, text=True, check=True).stdout))
+        cluster.workers = [cluster.start_worker()]
+        cluster.wait_ready()
+        swept = [*lines(cluster.workers[0], "swept"), *lines(cluster.leader, "swept")]
+        assert sum(int(re.search(r"swept (\d+)", line).group(1)) for line in swept) == 5
+        assert not left.keys() & segments().keys()
+        assert set(foreign) <= segments().keys()
+    finally:
+        for i in foreign:
+            libc.shmctl(i, 0, None)
+        for i in left:
+            libc.shmctl(i, 0, None)
         cluster.stop()
