@@ -242,8 +242,8 @@ def test_addresses_that_are_none_and_counters_that_lie_end_nobody(build):
         assert "not one of UCX" in refused(b"a" * 100)
         assert "it runs UCX 9.9.9" in refused(real[:4] + bytes([9, 9, 9, 0]) + real[8:])
         version = real[:8]
-        bent = [real[:-1], real[:len(real) // 2], real + b"\0", version + b"\0" * 60, version + b"\xff" * 60]
-        for address in bent + [version + draw.randbytes(draw.randrange(1, 300)) for _ in range(8)]:
+        bent = [real[:-1], real + b"\0", version + b"\0" * 60, version + b"\xff" * 60]
+        for address in bent + [version + draw.randbytes(draw.randrange(1, 300)) for _ in range(3)]:
             assert "garbled" in refused(address), address
         forged = form(real)  # lawful, but nobody is behind it any more: the leader says so, and lives
         wait_for("an answer", lambda: len(forged.heard) > 2 or not forged.reader.is_alive())
@@ -418,7 +418,7 @@ def test_a_worker_that_leaves_on_purpose_is_no_error():
     with Cluster(workers=2) as cluster:
         cluster.workers[1].send(signal.SIGTERM)
         assert cluster.workers[1].wait() == 0
-        wait_for("its leave", lambda: "the worker leaves" in cluster.leader.log())
+        wait_for("its leave", lambda: re.search(r" info .* worker lost rank \d name worker-2", cluster.leader.log()))
         assert not re.search(r"Z error ", cluster.leader.log())
         assert "waiting for 1 of 2 workers" in ready_state(cluster)[1]
 
