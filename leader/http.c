@@ -19,7 +19,6 @@
 #include "leader/http_head.h"
 
 #define LISTEN_BACKLOG 1024
-#define DRAIN_BYTES_MAX (1u << 20) // of a refused body
 #define STOP_WAIT_NS (2 * NS_PER_S)
 
 // --- errors that HTTP itself finds
@@ -102,8 +101,8 @@ static void check_route(struct http_call *c, const char *method, const struct ht
 }
 
 // The first look at a request: whatever can be refused is refused before its body is kept. A client
-// that sends without waiting could see a reset in place of the refusal, so a small body is still
-// read.
+// that sends without waiting could see a reset in place of the refusal, so its body is read and
+// thrown away, if the head tells where that ends.
 static void check_request(struct http_call *c, const struct http_head_text *text) {
     struct http_head head;
     const char *why = NULL;
@@ -113,8 +112,8 @@ static void check_request(struct http_call *c, const struct http_head_text *text
         return;
     }
     check_route(c, text->method, &head);
-    c->unread = c->state == CALL_REPLIED && !head.expects && head.length_bytes != 0 &&
-                head.length_bytes <= DRAIN_BYTES_MAX &&
+    c->unread = c->state == CALL_REPLIED && !head.expects &&
+                (head.chunked || head.length_bytes != 0) &&
                 head.length_bytes <= c->http->config.call_bytes_max;
 }
 
@@ -128,7 +127,7 @@ static enum MHD_Result take_body(struct http_call *c, const char *data, size_t *
     *bytes = 0;
     c->body_seen += n;
     http_watch_received(h->watch, c->fd, n);
-    if (c->unread) return MHD_YES;
+    if (c->unread) return c->body_seen <= h->config.call_bytes_max ? MHD_YES : MHD_NO;
     if (c->body_seen > h->config.call_bytes_max) {
         if (c->body_seen > 2 * h->config.call_bytes_max) return MHD_NO;
         c->body_error = 413;
