@@ -428,14 +428,14 @@ def retrying(rpc, code, attempts=5):
 
 def test_a_full_queue_pushes_back_and_a_retrying_client_gets_in(stubs, narrow):
     with connect(stubs, narrow) as rpc:
+        with pytest.raises(grpc.RpcError) as caught:  # what will not pass is not pushed back
+            list(rpc.call(text=STORY, n=129))
+        assert pushback(caught.value) is None
         calls = [rpc.call(text=STORY, **LONG) for _ in range(4)]
         wait_for("full", lambda: narrow.metric("moesaic_requests_admitted") == 4)
         with pytest.raises(grpc.RpcError) as caught:
             list(rpc.call(text=STORY))
         assert (caught.value.code(), pushback(caught.value)) == (Code.RESOURCE_EXHAUSTED, "1000")
-        with pytest.raises(grpc.RpcError) as caught:  # what will not pass is not pushed back
-            list(rpc.call(text=STORY, n=129))
-        assert pushback(caught.value) is None
         with retrying(rpc, "RESOURCE_EXHAUSTED") as channel:
             call = stubs[1].GenerateStub(channel).Generate(rpc.request(text=STORY, max_tokens=2, ignore_eos=True), timeout=60)
             wait_for("a refusal", lambda: narrow.metric("vllm:admission_rejections_total", reason="queue_full") >= 2)
