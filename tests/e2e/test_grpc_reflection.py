@@ -2,6 +2,7 @@
 import grpc
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2 as pb
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
@@ -116,12 +117,14 @@ def test_bytes_that_are_no_request_end_the_stream(channel):
         assert caught.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
-def test_a_key_that_is_asked_for_is_asked_for_here_too(locked):
+def test_a_key_is_asked_for_here_but_not_by_health(locked):
     metadata = [("authorization", "Bearer " + KEY)]
     with connect(locked) as channel:
         with pytest.raises(grpc.RpcError) as caught:
             ask(channel, [pb.ServerReflectionRequest(list_services="*")])
         assert caught.value.code() == grpc.StatusCode.UNAUTHENTICATED
+        health = health_pb2_grpc.HealthStub(channel)
+        assert health.Check(health_pb2.HealthCheckRequest(), timeout=20).status == health_pb2.HealthCheckResponse.SERVING
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         answers = list(stub.ServerReflectionInfo(iter([pb.ServerReflectionRequest(list_services="*")]), metadata=metadata))
         assert len(answers[0].list_services_response.service) >= len(SERVICES)
