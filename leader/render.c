@@ -64,13 +64,18 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
 
-// A completion's prompt is the client's as a whole, so its special tokens count.
+// A completion's prompt is the client's as a whole, so its special tokens count, and the model's
+// own
+// ("<s>") are added.
 static int encode_text(const struct serving *s, const struct openai_request *r,
                        const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
     struct err_text text = {"memory is out"};
-    int rc = tokenizer_encode(s->tokenizer,
-                              &(struct encode_text){p->text, p->text_bytes, true, s->max_model_len},
-                              out, &text);
+    const struct encode_text prompt = {.text = p->text,
+                                       .bytes = p->text_bytes,
+                                       .parse_special = true,
+                                       .ids_max = s->max_model_len,
+                                       .add_special = true};
+    int rc = tokenizer_encode(s->tokenizer, &prompt, out, &text);
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
 

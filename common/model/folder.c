@@ -22,9 +22,12 @@ static int hash_file(uint64_t *hash, const char *folder, const char *name, size_
 int model_folder_digest(uint64_t *out, const char *folder, struct err_text *e) {
     uint64_t hash = 0;
     int rc = hash_file(&hash, folder, "config.json", CONFIG_BYTES_MAX, e);
-    // Bare checkpoints have none; a leader that needs one says so itself.
-    if (rc == 0 && file_exists(folder, "tokenizer.json"))
-        rc = hash_file(&hash, folder, "tokenizer.json", TOKENIZER_BYTES_MAX, e);
+    // Bare checkpoints have neither; a leader that needs one says so itself.
+    static const char *const tokenizers[] = {"tokenizer.json", "tiktoken.model"};
+    for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers && rc == 0; i++) {
+        if (file_exists(folder, tokenizers[i]))
+            rc = hash_file(&hash, folder, tokenizers[i], TOKENIZER_BYTES_MAX, e);
+    }
     struct safetensors *st = NULL;
     if (rc == 0) rc = safetensors_open(&st, folder, e);
     if (rc != 0) return rc;

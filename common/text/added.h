@@ -19,7 +19,9 @@
 struct added_token {
     const char *content; // owned by the vocabulary's arena
     uint32_t n_bytes, id;
-    bool blank; // only white space: harmless in anybody's text
+    bool blank;          // only white space: harmless in anybody's text
+    bool single_word;    // counts only where no word's character touches it
+    bool lstrip, rstrip; // takes the white space before it, after it
 };
 
 struct added_set {

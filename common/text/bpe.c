@@ -3,6 +3,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/text/utf8.h"
 
 void bpe_init(struct bpe *b, const struct vocab *v) {
     *b = (struct bpe){.vocab = v};
@@ -97,17 +98,75 @@ static void apply(struct bpe *b, const struct bpe_candidate *c) {
     push(b, c->position);
 }
 
+// --- a piece's first symbols
+
+static void add_symbol(struct bpe *b, uint32_t id) {
+    size_t i = b->n_symbols++;
+    check(i < b->symbols_capacity);
+    b->symbols[i] = (struct bpe_symbol){
+        .id = id, .previous = i == 0 ? ID_NONE : (uint32_t)i - 1, .next = (uint32_t)i + 1};
+}
+
+// Unknown characters, not yet written: they may be one with the next.
+struct unknown {
+    bool waits;
+};
+
+static void flush_unknown(struct bpe *b, struct unknown *u) {
+    if (u->waits) add_symbol(b, b->vocab->unk_id);
+    u->waits = false;
+}
+
+static bool add_bytes(struct bpe *b, const char *bytes, size_t n) {
+    const struct vocab *v = b->vocab;
+    for (size_t i = 0; i < n; i++) {
+        if (v->byte_ids[(unsigned char)bytes[i]] == ID_NONE) return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        add_symbol(b, v->byte_ids[(unsigned char)bytes[i]]);
+    return true;
+}
+
+static void add_character(struct bpe *b, const char *bytes, size_t n, struct unknown *u) {
+    const struct vocab *v = b->vocab;
+    uint32_t id = vocab_id(v, bytes, n, true);
+    if (id != ID_NONE && !v->tokens[id].only_mark) {
+        flush_unknown(b, u);
+        add_symbol(b, id);
+        return;
+    }
+    // An unknown that waits stays behind these bytes, as in Hugging Face.
+    if (v->byte_fallback && add_bytes(b, bytes, n)) return;
+    if (!v->fuse_unk) flush_unknown(b, u);
+    u->waits = v->unk_id != ID_NONE;
+}
+
+static void add_characters(struct bpe *b, const char *piece, size_t n) {
+    struct unknown u = {false};
+    for (size_t i = 0; i < n;) {
+        size_t end = i + 1;
+        while (end < n && !utf8_is_start(piece[end]))
+            end++;
+        add_character(b, piece + i, end - i, &u);
+        i = end;
+    }
+    flush_unknown(b, &u);
+}
+
 int bpe_run(struct bpe *b, const char *piece, size_t n) {
     check(n >= 1 && n < INT32_MAX);
     int rc = reserve(b, n);
     if (rc != 0) return rc;
-    for (uint32_t i = 0; i < n; i++) {
-        b->symbols[i].id = b->vocab->byte_ids[(unsigned char)piece[i]];
-        b->symbols[i].previous = i == 0 ? ID_NONE : i - 1;
-        b->symbols[i].next = i + 1 == n ? ID_NONE : i + 1;
+    b->n_symbols = b->n_heap = 0;
+    if (b->vocab->byte_level) {
+        for (size_t i = 0; i < n; i++)
+            add_symbol(b, b->vocab->byte_ids[(unsigned char)piece[i]]);
+    } else {
+        add_characters(b, piece, n);
     }
-    b->n_heap = 0;
-    for (uint32_t i = 0; i + 1 < n; i++)
+    check(b->n_symbols > 0);
+    b->symbols[b->n_symbols - 1].next = ID_NONE;
+    for (uint32_t i = 0; i + 1 < b->n_symbols; i++)
         push(b, i);
     while (b->n_heap > 0) {
         struct bpe_candidate top = pop(b);

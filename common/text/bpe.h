@@ -1,4 +1,4 @@
-// bpe.h: merges the bytes of one pre-tokenised piece into tokens.
+// bpe.h: merges the bytes or characters of one pre-tokenised piece into tokens.
 //
 // The pair with the lowest rank merges first, the leftmost of equals, as in Hugging Face
 // tokenizers; a heap of candidates makes it O(n log n) also for a piece of many megabytes. One
@@ -24,15 +24,15 @@ struct bpe {
     const struct vocab *vocab;
     struct bpe_symbol *symbols;
     struct bpe_candidate *heap;
-    size_t n_heap, symbols_capacity, heap_capacity;
+    size_t n_symbols, n_heap, symbols_capacity, heap_capacity;
     uint64_t steps; // heap moves so far, for tests of the complexity
 };
 
 void bpe_init(struct bpe *b, const struct vocab *v);
 void bpe_finish(struct bpe *b);
 
-// Merges piece[0, n), 1 <= n < 2^31. The result is the chain that begins at symbols[0]. 0 or
-// ERR_FATAL_NOMEM.
+// Merges piece[0, n), valid UTF-8 unless the vocabulary is byte-level, 1 <= n < 2^31. The result is
+// the chain that begins at symbols[0]. 0 or ERR_FATAL_NOMEM.
 int bpe_run(struct bpe *b, const char *piece, size_t n);
 
 #endif

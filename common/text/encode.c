@@ -1,5 +1,5 @@
 // encode.c: text to ids: repair UTF-8, find added tokens, normalise, find those of the normalised
-// text, split, merge.
+// text, set spaces, split, merge.
 //
 // After tokenizer_file.c in the walk, before the scheduler. Text comes in runs, trusted or not
 // (chat.h); all of it is one text for the normaliser and the splitter, as when a rendered prompt is
@@ -10,38 +10,21 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/text/bpe.h"
+#include "common/text/character.h"
 #include "common/text/chat.h"
-#include "common/text/nfc.h"
 #include "common/text/tokenizer_parts.h"
 #include "common/text/utf8.h"
-
-// Runs cover a text in order; neighbours differ in trust.
-struct run {
-    size_t end;
-    bool trusted;
-};
-
-struct runs {
-    struct run *list;
-    size_t n;
-};
 
 struct encoder {
     const struct tokenizer *tokenizer;
     struct split_work split;
     struct bpe bpe;
-    struct buf normal; // the gap at hand, normalised
-    struct runs normal_runs;
+    struct normalize_work normal; // the gap at hand, normalised
+    struct buf spaced;            // and with its spaces set
+    bool at_start;                // the gap is where the whole text begins
     struct id_list *out;
     size_t ids_max;
     struct err_text *e;
-};
-
-// A part of a text between two added tokens. The runs are those of the whole text.
-struct segment {
-    const char *text;
-    size_t begin, end;
-    struct runs runs;
 };
 
 void id_list_finish(struct id_list *l) {
@@ -75,14 +58,15 @@ static int append_id(struct encoder *x, uint32_t id) {
 
 static int encode_piece(struct encoder *x, const char *piece, size_t n) {
     const struct vocab *v = &x->tokenizer->vocab;
-    if (n == 1) return append_id(x, v->byte_ids[(unsigned char)piece[0]]);
+    if (n == 1 && v->byte_level) return append_id(x, v->byte_ids[(unsigned char)piece[0]]);
     if (x->tokenizer->ignore_merges) {
         uint32_t id = vocab_id(v, piece, n, true);
-        if (id != ID_NONE) return append_id(x, id);
+        if (id != ID_NONE && !v->tokens[id].only_mark) return append_id(x, id);
     }
     // No id stands for more bytes than the longest token: a hopeless piece is refused before the
-    // work.
-    if ((n - 1) / v->token_bytes_max >= x->ids_max - x->out->n) return too_large(x);
+    // work. Unknown characters may be fused without a limit.
+    bool bounded = v->byte_level || v->unk_id == ID_NONE;
+    if (bounded && (n - 1) / v->token_bytes_max >= x->ids_max - x->out->n) return too_large(x);
     if (bpe_run(&x->bpe, piece, n) != 0) return no_memory(x);
     for (uint32_t i = 0; i != ID_NONE; i = x->bpe.symbols[i].next) {
         int rc = append_id(x, x->bpe.symbols[i].id);
@@ -95,12 +79,39 @@ static int encode_ordinary(struct encoder *x, const char *text, size_t n) {
     if (n >= INT32_MAX) return too_large(x);
     int rc = split_run(&x->split, text, n, x->e);
     if (rc == ERR_FATAL_NOMEM) return no_memory(x);
-    size_t begin = 0;
-    for (size_t i = 0; i < x->split.cuts.n && rc == 0; i++) {
-        rc = encode_piece(x, text + begin, x->split.cuts.ends[i] - begin);
-        begin = x->split.cuts.ends[i];
+    for (size_t i = 0; i < x->split.pieces.n && rc == 0; i++) {
+        struct split_piece piece = x->split.pieces.list[i];
+        rc = encode_piece(x, text + piece.begin, piece.end - piece.begin);
     }
     return rc;
+}
+
+// Writes marks for spaces and the space that the text begins with by rule.
+static void set_spaces(const struct spacing *spacing, const struct segment *gap, bool prefix,
+                       struct buf *out) {
+    const char *mark = spacing->n_mark > 0 ? spacing->mark : " ";
+    size_t n_mark = spacing->n_mark > 0 ? spacing->n_mark : 1;
+    for (size_t i = gap->begin; i < gap->end;) {
+        const char *space = memchr(gap->text + i, ' ', gap->end - i);
+        size_t end = space == NULL ? gap->end : (size_t)(space - gap->text);
+        bool has_mark = end > i && end - i >= n_mark && memcmp(gap->text + i, mark, n_mark) == 0;
+        if (i == gap->begin && prefix && end > i && !has_mark) buf_add(out, mark, n_mark);
+        buf_add(out, gap->text + i, end - i);
+        if (space != NULL) buf_add(out, mark, n_mark);
+        i = end + (space != NULL);
+    }
+}
+
+static int encode_gap(struct encoder *x, const struct segment *gap) {
+    const struct spacing *spacing = &x->tokenizer->spacing;
+    bool first = x->at_start && gap->begin == 0;
+    bool prefix = spacing->prefix == PREFIX_ALWAYS || (spacing->prefix == PREFIX_FIRST && first);
+    if (!prefix && spacing->n_mark == 0)
+        return encode_ordinary(x, gap->text + gap->begin, gap->end - gap->begin);
+    buf_reset(&x->spaced);
+    set_spaces(spacing, gap, prefix, &x->spaced);
+    if (x->spaced.failed) return no_memory(x);
+    return encode_ordinary(x, x->spaced.data, x->spaced.bytes);
 }
 
 // --- added tokens
@@ -136,71 +147,63 @@ static const struct added_token *next_added(const struct added_set *set, const s
     return NULL;
 }
 
+// What of the segment a token takes: itself and, where it says so, the white space around it.
+struct taken {
+    size_t begin, end;
+};
+
+static bool is_apart(const struct added_token *token, const struct segment *s, size_t begin) {
+    size_t end = begin + token->n_bytes;
+    return !character_word_before(s->text + s->begin, begin - s->begin) &&
+           !character_word_at(s->text + end, s->end - end);
+}
+
+static struct taken take(const struct added_token *token, const struct segment *s, size_t begin,
+                         size_t done) {
+    struct taken t = {begin, begin + token->n_bytes};
+    if (token->lstrip) t.begin -= character_spaces_before(s->text + s->begin, begin - s->begin);
+    if (t.begin < done) t.begin = done; // another token took those already
+    if (token->rstrip) t.end += character_spaces_at(s->text + t.end, s->end - t.end);
+    return t;
+}
+
 typedef int gap_encoder(struct encoder *x, const struct segment *gap);
 
-// Emits the set's tokens in the segment and hands what lies between to gap.
-static int scan(struct encoder *x, const struct added_set *set, const struct segment *s,
-                gap_encoder *gap) {
-    struct trust_cursor trust = {.runs = s->runs};
+static int emit_gap(struct encoder *x, const struct segment *s, struct taken gap,
+                    gap_encoder *encode) {
+    if (gap.begin >= gap.end) return 0;
     struct segment rest = *s;
-    while (rest.begin < s->end) {
-        size_t begin = rest.begin;
-        const struct added_token *token = next_added(set, s, &trust, &begin);
-        rest.end = token == NULL ? s->end : begin;
-        int rc = rest.begin < rest.end ? gap(x, &rest) : 0;
-        if (rc == 0 && token != NULL) rc = append_id(x, token->id);
+    rest.begin = gap.begin;
+    rest.end = gap.end;
+    return encode(x, &rest);
+}
+
+// Emits the set's tokens in the segment and hands what lies between to encode. The search goes on
+// right behind a token's own bytes, whatever white space it took, as in Hugging Face.
+static int scan(struct encoder *x, const struct added_set *set, const struct segment *s,
+                gap_encoder *encode) {
+    struct trust_cursor trust = {.runs = s->runs, .index = runs_find(&s->runs, s->begin)};
+    size_t at = s->begin, done = s->begin;
+    for (;;) {
+        const struct added_token *token = next_added(set, s, &trust, &at);
+        if (token == NULL) break;
+        size_t begin = at;
+        at += token->n_bytes;
+        if (token->single_word && !is_apart(token, s, begin)) continue;
+        struct taken t = take(token, s, begin, done);
+        int rc = emit_gap(x, s, (struct taken){done, t.begin}, encode);
+        if (rc == 0) rc = append_id(x, token->id);
         if (rc != 0) return rc;
-        rest.begin = token == NULL ? s->end : begin + token->n_bytes;
+        done = t.end;
     }
-    return 0;
-}
-
-static int encode_gap(struct encoder *x, const struct segment *gap) {
-    return encode_ordinary(x, gap->text + gap->begin, gap->end - gap->begin);
-}
-
-// --- normalising
-
-// Moves a boundary between two runs to where the text may be normalised part by part: before a
-// character that combines with nothing on its left. Characters in between count as not trusted.
-static size_t safe_boundary(const struct segment *s, size_t at, bool forward) {
-    while (at > s->begin && at < s->end) {
-        bool plain = (unsigned char)s->text[at] < 0xcc && utf8_is_start(s->text[at]);
-        if (plain) break;
-        if (forward)
-            at++;
-        else
-            at--;
-    }
-    return at;
-}
-
-// The normal form of a segment goes to x->normal, its runs to x->normal_runs.
-static int normalize(struct encoder *x, const struct segment *s, struct segment *out) {
-    struct runs *runs = &x->normal_runs;
-    runs->n = 0;
-    buf_reset(&x->normal);
-    size_t begin = s->begin;
-    for (size_t i = 0; i < s->runs.n && begin < s->end; i++) {
-        struct run run = s->runs.list[i];
-        if (run.end <= begin) continue;
-        size_t end = run.end >= s->end ? s->end : safe_boundary(s, run.end, !run.trusted);
-        if (end <= begin) continue;
-        if (nfc_append(&x->normal, s->text + begin, end - begin) != 0) return no_memory(x);
-        runs->list[runs->n++] = (struct run){.end = x->normal.bytes, .trusted = run.trusted};
-        begin = end;
-    }
-    check(begin == s->end);
-    *out = (struct segment){.text = x->normal.data, .end = x->normal.bytes, .runs = *runs};
-    return 0;
+    return emit_gap(x, s, (struct taken){done, s->end}, encode);
 }
 
 static int encode_raw_gap(struct encoder *x, const struct segment *gap) {
-    struct segment normal = *gap;
-    if (x->tokenizer->nfc && !nfc_is_plain(gap->text + gap->begin, gap->end - gap->begin)) {
-        int rc = normalize(x, gap, &normal);
-        if (rc != 0) return rc;
-    }
+    struct segment normal;
+    if (normalize_segment(&x->tokenizer->normalizer, &x->normal, gap, &normal) != 0)
+        return no_memory(x);
+    x->at_start = gap->begin == 0;
     return scan(x, &x->tokenizer->normalized, &normal, encode_gap);
 }
 
@@ -248,29 +251,52 @@ static int encoder_run(struct encoder *x, const char *text, size_t n, struct run
     return rc;
 }
 
+static void encoder_finish(struct encoder *x) {
+    split_work_finish(&x->split);
+    bpe_finish(&x->bpe);
+    buf_finish(&x->spaced);
+    for (int i = 0; i < 2; i++) {
+        buf_finish(&x->normal.texts[i]);
+        mem_free(x->normal.runs[i].list);
+    }
+}
+
+static int encode_prompt(struct encoder *x, const struct chat_output *prompt) {
+    struct runs runs = {.list = mem_array(prompt->n_spans, sizeof(struct run))};
+    for (int i = 0; i < 2; i++)
+        x->normal.runs[i].list = mem_array(prompt->n_spans, sizeof(struct run));
+    bpe_init(&x->bpe, &x->tokenizer->vocab);
+    int rc = split_work_init(&x->split, &x->tokenizer->splitter);
+    if (rc != 0 || runs.list == NULL || x->normal.runs[0].list == NULL ||
+        x->normal.runs[1].list == NULL) {
+        rc = no_memory(x);
+    } else {
+        merge_runs(prompt->spans, prompt->n_spans, &runs);
+        check(runs.n > 0 && runs.list[runs.n - 1].end == prompt->bytes);
+        rc = encoder_run(x, prompt->text, prompt->bytes, &runs);
+    }
+    encoder_finish(x);
+    mem_free(runs.list);
+    return rc;
+}
+
 int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *prompt,
                            size_t ids_max, struct id_list *out, struct err_text *e) {
     struct encoder x = {.tokenizer = t, .out = out, .ids_max = ids_max, .e = e};
     if (out->n > ids_max) return too_large(&x);
     if (prompt->bytes == 0) return 0;
     size_t n_before = out->n;
-    struct runs runs = {.list = mem_array(prompt->n_spans, sizeof(struct run))};
-    x.normal_runs.list = mem_array(prompt->n_spans, sizeof(struct run));
-    bpe_init(&x.bpe, &t->vocab);
-    int rc = split_work_init(&x.split, &t->splitter);
-    if (rc != 0 || runs.list == NULL || x.normal_runs.list == NULL) {
-        rc = no_memory(&x);
-    } else {
-        merge_runs(prompt->spans, prompt->n_spans, &runs);
-        check(runs.n > 0 && runs.list[runs.n - 1].end == prompt->bytes);
-        rc = encoder_run(&x, prompt->text, prompt->bytes, &runs);
-    }
+    int rc = encode_prompt(&x, prompt);
     if (rc != 0) out->n = n_before;
-    split_work_finish(&x.split);
-    bpe_finish(&x.bpe);
-    buf_finish(&x.normal);
-    mem_free(x.normal_runs.list);
-    mem_free(runs.list);
+    return rc;
+}
+
+static int append_affix(const struct tokenizer *t, const struct affix *affix,
+                        const struct encode_text *text, struct id_list *out, struct err_text *e) {
+    struct encoder x = {.tokenizer = t, .out = out, .ids_max = text->ids_max, .e = e};
+    int rc = 0;
+    for (uint32_t i = 0; i < affix->n && rc == 0 && text->add_special; i++)
+        rc = append_id(&x, affix->ids[i]);
     return rc;
 }
 
@@ -279,5 +305,10 @@ int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, 
     struct chat_span span = {.end = text->bytes, .trusted = text->parse_special};
     struct chat_output whole = {.bytes = text->bytes, .spans = &span, .n_spans = 1};
     memcpy(&whole.text, &text->text, sizeof whole.text); // encode_spans only reads it
-    return tokenizer_encode_spans(t, &whole, text->ids_max, out, e);
+    size_t n_before = out->n;
+    int rc = append_affix(t, &t->before, text, out, e);
+    if (rc == 0) rc = tokenizer_encode_spans(t, &whole, text->ids_max, out, e);
+    if (rc == 0) rc = append_affix(t, &t->after, text, out, e);
+    if (rc != 0) out->n = n_before;
+    return rc;
 }

@@ -103,6 +103,13 @@ static int translate_hex(struct reader *r) {
     return rc;
 }
 
+static int put_digits(struct reader *r) {
+    int rc = r->in_class ? 0 : puts_(r, "[");
+    if (rc == 0) rc = put_category(r, "Nd", 2);
+    if (rc == 0 && !r->in_class) rc = puts_(r, "]");
+    return rc;
+}
+
 static int translate_escape(struct reader *r) {
     char c = peek(r, 1);
     switch (c) {
@@ -114,10 +121,7 @@ static int translate_escape(struct reader *r) {
         if (r->in_class) return refuse(r, "\\S inside a class");
         r->at += 2;
         return puts_(r, "[^" SPACES "]");
-    case 'd':
-        r->at += 2;
-        if (r->in_class) return put_category(r, "Nd", 2);
-        return refuse(r, "\\d outside a class");
+    case 'd': r->at += 2; return put_digits(r);
     case 'v': r->at += 2; return puts_(r, "\\x0b"); // PCRE2's \v is a class
     case 'r':
     case 'n':

@@ -37,52 +37,53 @@ int splitter_init(struct splitter *s, struct err_text *e) {
 
 void splitter_finish(struct splitter *s) {
     for (uint32_t i = 0; i < s->n_stages; i++)
-        pcre2_code_free(s->stages[i]);
+        pcre2_code_free(s->stages[i].code);
     pcre2_general_context_free(s->memory);
     *s = (struct splitter){0};
 }
 
-static int compile(struct splitter *s, const struct buf *pattern, bool literal,
+static int compile(struct splitter *s, const struct buf *pattern, const struct split_rule *rule,
                    struct err_text *e) {
     pcre2_compile_context *context = pcre2_compile_context_create(s->memory);
     if (context == NULL)
         return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for patterns");
     pcre2_set_parens_nest_limit(context, 32);
-    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
+    uint32_t options =
+        PCRE2_UTF | (rule->literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
     int code = 0;
     PCRE2_SIZE at = 0;
-    pcre2_code *stage =
+    pcre2_code *stage_code =
         pcre2_compile((PCRE2_SPTR)pattern->data, pattern->bytes, options, &code, &at, context);
     pcre2_compile_context_free(context);
-    if (stage == NULL) {
+    if (stage_code == NULL) {
         char why[120] = "";
         pcre2_get_error_message(code, (PCRE2_UCHAR *)why, sizeof why);
         return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %s", why);
     }
     uint32_t matches_empty = 0;
-    pcre2_pattern_info(stage, PCRE2_INFO_MATCHEMPTY, &matches_empty);
+    pcre2_pattern_info(stage_code, PCRE2_INFO_MATCHEMPTY, &matches_empty);
     if (matches_empty) {
-        pcre2_code_free(stage);
+        pcre2_code_free(stage_code);
         return err_set(e, ERR_FATAL_MODEL,
                        "tokenizer.json: pattern: it can match the empty string");
     }
-    s->stages[s->n_stages++] = stage;
+    s->stages[s->n_stages++] = (struct split_stage){
+        .code = stage_code, .invert = rule->invert, .behavior = rule->behavior};
     return 0;
 }
 
-int splitter_add(struct splitter *s, const char *source, size_t n, bool literal,
-                 struct err_text *e) {
+int splitter_add(struct splitter *s, const struct split_rule *rule, struct err_text *e) {
     if (s->n_stages == SPLIT_STAGES_MAX)
         return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: more than %d pre-tokenizers",
                        SPLIT_STAGES_MAX);
     struct buf pattern;
     int rc = 0;
     buf_init(&pattern, (size_t)PATTERN_BYTES_MAX * 32);
-    if (literal) buf_add(&pattern, source, n);
-    if (literal && (n == 0 || pattern.failed))
-        rc = err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %zu bytes", n);
-    if (!literal) rc = pattern_translate(&pattern, source, n, e);
-    if (rc == 0) rc = compile(s, &pattern, literal, e);
+    if (rule->literal) buf_add(&pattern, rule->source, rule->n);
+    if (rule->literal && (rule->n == 0 || pattern.failed))
+        rc = err_set(e, ERR_FATAL_MODEL, "tokenizer.json: pattern: %zu bytes", rule->n);
+    if (!rule->literal) rc = pattern_translate(&pattern, rule->source, rule->n, e);
+    if (rc == 0) rc = compile(s, &pattern, rule, e);
     buf_finish(&pattern);
     return rc;
 }
@@ -103,20 +104,20 @@ int split_work_init(struct split_work *w, const struct splitter *s) {
 void split_work_finish(struct split_work *w) {
     pcre2_match_data_free(w->match);
     pcre2_match_context_free(w->context);
-    mem_free(w->cuts.ends);
-    mem_free(w->spare.ends);
+    mem_free(w->pieces.list);
+    mem_free(w->spare.list);
     *w = (struct split_work){0};
 }
 
-static int add_cut(struct cuts *c, size_t end) {
-    if (c->n == c->capacity) {
-        size_t capacity = c->capacity < 64 ? 64 : 2 * c->capacity;
-        uint32_t *ends = mem_resize(c->ends, capacity * sizeof *ends);
-        if (ends == NULL) return ERR_FATAL_NOMEM;
-        c->ends = ends;
-        c->capacity = capacity;
+static int add_piece(struct split_pieces *p, size_t begin, size_t end) {
+    if (p->n == p->capacity) {
+        size_t capacity = p->capacity < 64 ? 64 : 2 * p->capacity;
+        struct split_piece *list = mem_resize(p->list, capacity * sizeof *list);
+        if (list == NULL) return ERR_FATAL_NOMEM;
+        p->list = list;
+        p->capacity = capacity;
     }
-    c->ends[c->n++] = (uint32_t)end;
+    p->list[p->n++] = (struct split_piece){(uint32_t)begin, (uint32_t)end};
     return 0;
 }
 
@@ -132,42 +133,70 @@ static uint32_t match_steps(size_t n) {
     return steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX;
 }
 
-// Cuts text[begin, end) by one stage. The piece is a subject of its own: look-arounds do not see
-// beyond it.
-static int split_piece(struct split_work *w, const pcre2_code *stage, const char *text,
-                       const size_t piece[2], struct err_text *e) {
-    PCRE2_SPTR subject = (PCRE2_SPTR)text + piece[0];
-    size_t n = piece[1] - piece[0], at = 0;
+// Matches and gaps of one piece, left to right, joined by the behaviour.
+struct joiner {
+    struct split_pieces *out;
+    enum split_behavior behavior;
+    bool invert;
+    bool any, last_matched; // whether there was one before, and whether it was a match
+};
+
+static bool joins(const struct joiner *j, bool matched) {
+    if (!j->any) return false;
+    switch (j->behavior) {
+    case SPLIT_CONTIGUOUS: return matched == j->last_matched;
+    case SPLIT_TO_PREVIOUS: return matched && !j->last_matched;
+    case SPLIT_TO_NEXT: return !matched && j->last_matched;
+    default: return false;
+    }
+}
+
+static int join(struct joiner *j, size_t begin, size_t end, bool matched) {
+    if (j->invert) matched = !matched;
+    if (begin == end || (j->behavior == SPLIT_REMOVED && matched)) return 0;
+    bool joined = joins(j, matched);
+    j->any = true;
+    j->last_matched = matched;
+    if (!joined) return add_piece(j->out, begin, end);
+    j->out->list[j->out->n - 1].end = (uint32_t)end;
+    return 0;
+}
+
+// Cuts a piece of the text by one stage. It is a subject of its own: look-arounds do not see beyond
+// it.
+static int split_one(struct split_work *w, const struct split_stage *stage, const char *text,
+                     struct split_piece piece, struct err_text *e) {
+    struct joiner j = {.out = &w->spare, .behavior = stage->behavior, .invert = stage->invert};
+    PCRE2_SPTR subject = (PCRE2_SPTR)text + piece.begin;
+    size_t n = piece.end - piece.begin, at = 0;
     const PCRE2_SIZE *range = pcre2_get_ovector_pointer(w->match);
     pcre2_set_match_limit(w->context, match_steps(n));
     while (at < n) {
         // The text was checked once; checking again at each match would be quadratic.
-        int code = pcre2_match(stage, subject, n, at, PCRE2_NO_UTF_CHECK, w->match, w->context);
+        int code =
+            pcre2_match(stage->code, subject, n, at, PCRE2_NO_UTF_CHECK, w->match, w->context);
         if (code == PCRE2_ERROR_NOMATCH) break;
         if (code < 0) return match_failed(code, e);
         check(range[1] > range[0] && range[0] >= at && range[1] <= n);
-        if (range[0] > at && add_cut(&w->spare, piece[0] + range[0]) != 0) return ERR_FATAL_NOMEM;
-        if (add_cut(&w->spare, piece[0] + range[1]) != 0) return ERR_FATAL_NOMEM;
+        if (join(&j, piece.begin + at, piece.begin + range[0], false) != 0) return ERR_FATAL_NOMEM;
+        if (join(&j, piece.begin + range[0], piece.begin + range[1], true) != 0)
+            return ERR_FATAL_NOMEM;
         at = range[1];
     }
-    return at < n ? add_cut(&w->spare, piece[1]) : 0;
+    return join(&j, piece.begin + at, piece.end, false);
 }
 
 int split_run(struct split_work *w, const char *text, size_t n, struct err_text *e) {
     check(n < INT32_MAX);
-    w->cuts.n = 0;
+    w->pieces.n = 0;
     if (n == 0) return 0;
-    int rc = add_cut(&w->cuts, n);
+    int rc = add_piece(&w->pieces, 0, n);
     for (uint32_t stage = 0; stage < w->splitter->n_stages && rc == 0; stage++) {
         w->spare.n = 0;
-        size_t piece[2] = {0, 0};
-        for (size_t i = 0; i < w->cuts.n && rc == 0; i++) {
-            piece[1] = w->cuts.ends[i];
-            rc = split_piece(w, w->splitter->stages[stage], text, piece, e);
-            piece[0] = piece[1];
-        }
-        struct cuts done = w->cuts;
-        w->cuts = w->spare;
+        for (size_t i = 0; i < w->pieces.n && rc == 0; i++)
+            rc = split_one(w, &w->splitter->stages[stage], text, w->pieces.list[i], e);
+        struct split_pieces done = w->pieces;
+        w->pieces = w->spare;
         w->spare = done;
     }
     return rc;

@@ -1,9 +1,9 @@
 // split.h: pre-tokenising: a text is cut into pieces by one regular expression after another, each
 // inside the pieces of the last.
 //
-// What a pattern matches and what lies between its matches are both pieces ("Isolated"). The
-// compiled patterns are immutable; the work belongs to one call. Match steps, depth and memory are
-// limited, so a pattern made to explode ends in an error.
+// What a pattern matches and what lies between its matches become pieces by the stage's behaviour.
+// The compiled patterns are immutable; the work belongs to one call. Match steps, depth and memory
+// are limited, so a pattern made to explode ends in an error.
 #ifndef MOESAIC_COMMON_TEXT_SPLIT_H
 #define MOESAIC_COMMON_TEXT_SPLIT_H
 
@@ -20,22 +20,47 @@ struct pcre2_real_general_context_8;
 struct pcre2_real_match_context_8;
 struct pcre2_real_match_data_8;
 
+// What becomes of matches ("b" in "abab", pieces in brackets).
+enum split_behavior {
+    SPLIT_ISOLATED,    // [a][b][a][b]
+    SPLIT_REMOVED,     // [a][a]
+    SPLIT_CONTIGUOUS,  // neighbouring matches, or gaps, are one piece
+    SPLIT_TO_PREVIOUS, // [ab][ab]
+    SPLIT_TO_NEXT      // [a][ba][b]
+};
+
+// A stage as the file gives it: a pattern in its dialect, or a literal string.
+struct split_rule {
+    const char *source;
+    size_t n;
+    bool literal;
+    bool invert; // matches are what the pattern does not match
+    enum split_behavior behavior;
+};
+
+struct split_stage {
+    struct pcre2_real_code_8 *code;
+    bool invert;
+    enum split_behavior behavior;
+};
+
 struct splitter {
     struct pcre2_real_general_context_8 *memory; // routes the library's allocations through mem.h
-    struct pcre2_real_code_8 *stages[SPLIT_STAGES_MAX];
+    struct split_stage stages[SPLIT_STAGES_MAX];
     uint32_t n_stages;
 };
 
 int splitter_init(struct splitter *s, struct err_text *e);
 void splitter_finish(struct splitter *s);
-// Adds a stage: a pattern in the file's dialect, or a literal string. ERR_FATAL_MODEL with what is
-// wrong.
-int splitter_add(struct splitter *s, const char *source, size_t n, bool literal,
-                 struct err_text *e);
+// Adds a stage. ERR_FATAL_MODEL with what is wrong.
+int splitter_add(struct splitter *s, const struct split_rule *rule, struct err_text *e);
 
-// Ends of consecutive pieces; the first begins at 0.
-struct cuts {
-    uint32_t *ends;
+struct split_piece {
+    uint32_t begin, end;
+};
+
+struct split_pieces {
+    struct split_piece *list;
     size_t n, capacity;
 };
 
@@ -43,8 +68,8 @@ struct split_work {
     const struct splitter *splitter;
     struct pcre2_real_match_context_8 *context;
     struct pcre2_real_match_data_8 *match;
-    struct cuts cuts; // the result of split_run
-    struct cuts spare;
+    struct split_pieces pieces; // the result of split_run, in order
+    struct split_pieces spare;
 };
 
 int split_work_init(struct split_work *w, const struct splitter *s);

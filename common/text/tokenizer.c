@@ -3,48 +3,74 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/text/json_reader.h"
+#include "common/text/tiktoken_file.h"
 #include "common/text/tokenizer_parts.h"
 
-// tokenizer_config.json may ask for tokens that tokenizer.json does not mention. Prompts would
-// silently lack them.
-static int check_config(const char *folder, struct err_text *e) {
-    static const char *const flags[] = {"add_bos_token", "add_eos_token", "add_prefix_space", NULL};
+static int read_file(char **text, size_t *bytes, const char *folder, const char *name,
+                     struct err_text *e) {
+    char path[PATH_BYTES_MAX];
+    int n = snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (n < 0 || (size_t)n >= sizeof path)
+        return err_set(e, ERR_FATAL_CONFIG, "the model's path is too long");
+    return json_file_read(text, bytes, path, TOKENIZER_BYTES_MAX, e);
+}
+
+static int read_config(json_t **out, const char *folder, struct err_text *e) {
     const struct json_bounds bounds = {
         .name = "tokenizer_config.json", .depth_max = 64, .containers_max = 100000};
-    char path[PATH_BYTES_MAX], *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    snprintf(path, sizeof path, "%s/tokenizer_config.json", folder);
-    int rc = json_file_read(&text, &bytes, path, CONFIG_BYTES_MAX, e);
+    *out = NULL;
+    int rc = read_file(&text, &bytes, folder, "tokenizer_config.json", e);
     if (rc == ERR_REQ_NOT_FOUND) return 0;
-    json_t *root = NULL;
-    if (rc == 0) rc = json_read(&root, text, bytes, &bounds, e);
-    for (size_t i = 0; rc == 0 && flags[i] != NULL; i++) {
-        if (json_is_true(json_object_get(root, flags[i])))
-            rc =
-                err_set(e, ERR_FATAL_MODEL, "tokenizer_config.json: %s is not supported", flags[i]);
-    }
-    json_decref(root);
+    if (rc == 0) rc = json_read(out, text, bytes, &bounds, e);
     mem_free(text);
     return rc;
 }
 
+// What other tokenizers leave in a folder, so that a refusal can name it.
+static int nothing_found(const char *folder, struct err_text *e) {
+    static const char *const others[] = {"tokenizer.model", "tokenizer.tok.json", "tekken.json",
+                                         "vocab.json", NULL};
+    for (size_t i = 0; others[i] != NULL; i++) {
+        char path[PATH_BYTES_MAX];
+        snprintf(path, sizeof path, "%s/%s", folder, others[i]);
+        if (access(path, F_OK) == 0)
+            return err_set(e, ERR_FATAL_MODEL,
+                           "%s: not supported; the folder needs a tokenizer.json, which "
+                           "Hugging Face's AutoTokenizer can write",
+                           path);
+    }
+    return err_set(e, ERR_FATAL_MODEL, "%s/tokenizer.json: there is no such file", folder);
+}
+
 int tokenizer_load(struct tokenizer **out, const char *folder, struct err_text *e) {
-    char path[PATH_BYTES_MAX], *text = NULL;
+    char *text = NULL;
     size_t bytes = 0;
-    int n = snprintf(path, sizeof path, "%s/tokenizer.json", folder);
-    if (n < 0 || (size_t)n + 16 >= sizeof path)
-        return err_set(e, ERR_FATAL_CONFIG, "the model's path is too long");
-    int rc = check_config(folder, e);
-    if (rc == 0) rc = json_file_read(&text, &bytes, path, TOKENIZER_BYTES_MAX, e);
-    if (rc == ERR_REQ_NOT_FOUND)
-        return err_set(e, ERR_FATAL_MODEL, "%s: there is no such file", path);
-    if (rc == 0) rc = tokenizer_parse(out, text, bytes, e);
+    json_t *config = NULL;
+    struct tokenizer *t = NULL;
+    int rc = read_config(&config, folder, e);
+    if (rc == 0) rc = read_file(&text, &bytes, folder, "tokenizer.json", e);
+    if (rc == 0) {
+        rc = tokenizer_parse(&t, text, bytes, e);
+    } else if (rc == ERR_REQ_NOT_FOUND) {
+        rc = read_file(&text, &bytes, folder, "tiktoken.model", e);
+        if (rc == ERR_REQ_NOT_FOUND) rc = nothing_found(folder, e);
+        if (rc == 0) rc = tiktoken_parse(&t, text, bytes, config, e);
+    }
+    if (rc == 0 && config != NULL) rc = tokenizer_configure(t, config, e);
+    json_decref(config);
     mem_free(text);
+    if (rc == 0)
+        *out = t;
+    else
+        tokenizer_destroy(t);
     return rc;
 }
 
@@ -61,16 +87,26 @@ uint32_t tokenizer_vocab(const struct tokenizer *t) {
     return t->vocab.n_ids;
 }
 
+// By its bytes, among all ids: an added token that is looked for in normalised text is not found by
+// its content in its set.
+static uint32_t find_added(const struct vocab *v, const char *bytes, size_t n) {
+    for (uint32_t id = 0; id < v->n_ids; id++) {
+        const struct token *t = &v->tokens[id];
+        if (t->added && t->n_bytes == n && memcmp(t->bytes, bytes, n) == 0) return id;
+    }
+    return ID_NONE;
+}
+
 uint32_t tokenizer_id(const struct tokenizer *t, const char *content) {
     size_t n = strlen(content);
     const struct added_token *added = added_set_find(&t->raw, content, n);
-    if (added == NULL) added = added_set_find(&t->normalized, content, n);
     if (added != NULL) return added->id;
     char *bytes = mem_alloc(n);
     if (bytes == NULL) return ID_NONE;
     bool in_alphabet;
-    size_t n_bytes = vocab_content_bytes(content, n, bytes, &in_alphabet);
-    uint32_t id = vocab_id(&t->vocab, bytes, n_bytes, in_alphabet);
+    size_t n_bytes = vocab_content_bytes(&t->vocab, content, n, bytes, &in_alphabet);
+    uint32_t id = find_added(&t->vocab, bytes, n_bytes);
+    if (id == ID_NONE) id = vocab_id(&t->vocab, bytes, n_bytes, in_alphabet);
     mem_free(bytes);
     return id;
 }
@@ -81,6 +117,6 @@ bool tokenizer_is_special(const struct tokenizer *t, uint32_t id) {
 
 const char *tokenizer_bytes(const struct tokenizer *t, uint32_t id, size_t *bytes) {
     if (id >= t->vocab.n_ids || t->vocab.tokens[id].bytes == NULL) return NULL;
-    *bytes = t->vocab.tokens[id].n_bytes;
-    return t->vocab.tokens[id].bytes;
+    *bytes = t->vocab.tokens[id].n_text;
+    return t->vocab.tokens[id].text;
 }

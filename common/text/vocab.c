@@ -40,19 +40,27 @@ static uint32_t table_size(uint32_t n) {
 
 int vocab_init(struct vocab *v, uint32_t n_ids, uint32_t n_merges, struct err_text *e) {
     check(n_ids <= VOCAB_MAX && n_merges <= MERGES_MAX);
-    *v = (struct vocab){.n_ids = n_ids};
+    *v = (struct vocab){.n_ids = n_ids, .unk_id = ID_NONE, .byte_level = v->byte_level};
     arena_init(&v->arena, (size_t)4 * TOKENIZER_BYTES_MAX);
     v->text_mask = table_size(n_ids) - 1;
-    v->merge_mask = table_size(n_merges) - 1;
     v->tokens = mem_array(n_ids, sizeof *v->tokens);
     v->text_slots = mem_array((size_t)v->text_mask + 1, sizeof *v->text_slots);
-    v->merges = mem_array((size_t)v->merge_mask + 1, sizeof *v->merges);
-    if (v->tokens == NULL || v->text_slots == NULL || v->merges == NULL) {
+    if (v->tokens == NULL || v->text_slots == NULL || vocab_resize_merges(v, n_merges, e) != 0) {
         vocab_finish(v);
         return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for %u ids and %u merges",
                        n_ids, n_merges);
     }
-    for (uint32_t i = 0; i <= v->merge_mask; i++)
+    return 0;
+}
+
+int vocab_resize_merges(struct vocab *v, uint32_t n_merges, struct err_text *e) {
+    uint32_t size = table_size(n_merges);
+    mem_free(v->merges);
+    v->merges = mem_array(size, sizeof *v->merges);
+    if (v->merges == NULL)
+        return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for %u merges", n_merges);
+    v->merge_mask = size - 1;
+    for (uint32_t i = 0; i < size; i++)
         v->merges[i].left = ID_NONE;
     return 0;
 }
@@ -78,9 +86,14 @@ static int alphabet_byte(uint32_t code) {
     return code == 0x143 ? 0xad : -1;
 }
 
-size_t vocab_content_bytes(const char *content, size_t content_bytes, char *out,
-                           bool *in_alphabet) {
+size_t vocab_content_bytes(const struct vocab *v, const char *content, size_t content_bytes,
+                           char *out, bool *in_alphabet) {
     size_t n = 0;
+    if (!v->byte_level) {
+        memcpy(out, content, content_bytes);
+        *in_alphabet = true;
+        return content_bytes;
+    }
     for (size_t i = 0; i < content_bytes;) {
         struct utf8_unit unit = utf8_next(content + i, content_bytes - i);
         int byte = unit.valid ? alphabet_byte(unit.code) : -1;
@@ -96,21 +109,42 @@ size_t vocab_content_bytes(const char *content, size_t content_bytes, char *out,
     return n;
 }
 
+// Room for a token of at most n bytes; NULL with e set when it cannot be.
+static char *make_token(struct vocab *v, uint32_t id, size_t n, struct err_text *e) {
+    check(id < v->n_ids);
+    char *bytes = NULL;
+    if (v->tokens[id].bytes != NULL)
+        err_set(e, ERR_FATAL_MODEL, "tokenizer.json: id %u is given twice", id);
+    else if (n == 0 || n > TOKEN_BYTES_MAX)
+        err_set(e, ERR_FATAL_MODEL, "tokenizer.json: the content of id %u has %zu bytes", id, n);
+    else if ((bytes = arena_alloc(&v->arena, n)) == NULL)
+        err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for the vocabulary");
+    return bytes;
+}
+
+static void set_token(struct vocab *v, struct token *t, const char *bytes, size_t n) {
+    t->bytes = t->text = bytes;
+    t->n_bytes = t->n_text = (uint32_t)n;
+    if (t->n_bytes > v->token_bytes_max) v->token_bytes_max = t->n_bytes;
+    if (t->n_text > v->text_bytes_max) v->text_bytes_max = t->n_text;
+}
+
 int vocab_store(struct vocab *v, uint32_t id, const char *content, size_t content_bytes,
                 struct err_text *e) {
-    check(id < v->n_ids);
+    char *bytes = make_token(v, id, content_bytes, e);
+    if (bytes == NULL) return ERR_FATAL_MODEL;
     struct token *t = &v->tokens[id];
-    if (t->bytes != NULL)
-        return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: id %u is given twice", id);
-    if (content_bytes == 0 || content_bytes > TOKEN_BYTES_MAX)
-        return err_set(e, ERR_FATAL_MODEL, "tokenizer.json: the content of id %u has %zu bytes", id,
-                       content_bytes);
-    char *bytes = arena_alloc(&v->arena, content_bytes);
-    if (bytes == NULL)
-        return err_set(e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for the vocabulary");
-    t->n_bytes = (uint32_t)vocab_content_bytes(content, content_bytes, bytes, &t->in_alphabet);
-    t->bytes = bytes;
-    if (t->n_bytes > v->token_bytes_max) v->token_bytes_max = t->n_bytes;
+    set_token(v, t, bytes, vocab_content_bytes(v, content, content_bytes, bytes, &t->in_alphabet));
+    return 0;
+}
+
+int vocab_store_bytes(struct vocab *v, uint32_t id, const char *bytes, size_t n,
+                      struct err_text *e) {
+    char *copy = make_token(v, id, n, e);
+    if (copy == NULL) return ERR_FATAL_MODEL;
+    memcpy(copy, bytes, n);
+    v->tokens[id].in_alphabet = true;
+    set_token(v, &v->tokens[id], copy, n);
     return 0;
 }
 
@@ -137,15 +171,35 @@ int vocab_index(struct vocab *v, uint32_t id, struct err_text *e) {
                    id);
 }
 
-int vocab_find_bytes(struct vocab *v, struct err_text *e) {
+// Bytes that no valid UTF-8 has: text is repaired first, so no text needs their tokens.
+static bool never_in_text(uint32_t byte) {
+    return byte == 0xc0 || byte == 0xc1 || byte >= 0xf5;
+}
+
+static int find_level_bytes(struct vocab *v, struct err_text *e) {
     for (uint32_t b = 0; b < 256; b++) {
         char byte = (char)b;
         v->byte_ids[b] = vocab_id(v, &byte, 1, true);
-        if (v->byte_ids[b] == ID_NONE)
+        if (v->byte_ids[b] == ID_NONE && !never_in_text(b))
             return err_set(e, ERR_FATAL_MODEL,
                            "tokenizer.json: model.vocab has no token for byte 0x%02x", b);
     }
     return 0;
+}
+
+int vocab_find_bytes(struct vocab *v, struct err_text *e) {
+    if (v->byte_level) return find_level_bytes(v, e);
+    bool all = v->byte_fallback;
+    for (uint32_t b = 0; b < 256; b++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", b);
+        v->byte_ids[b] = v->byte_fallback ? vocab_id(v, name, 6, true) : ID_NONE;
+        if (v->byte_ids[b] == ID_NONE && !never_in_text(b)) all = false;
+    }
+    if (all || v->unk_id != ID_NONE) return 0;
+    return err_set(e, ERR_FATAL_MODEL,
+                   "tokenizer.json: model has neither all bytes to fall back to nor an unk_token: "
+                   "text would be lost");
 }
 
 int vocab_add_merge(struct vocab *v, struct merge m, struct err_text *e) {
@@ -160,6 +214,13 @@ int vocab_add_merge(struct vocab *v, struct merge m, struct err_text *e) {
     }
     return err_set(e, ERR_FATAL_MODEL,
                    "tokenizer.json: model.merges is made to collide at merge %u", m.rank);
+}
+
+void vocab_drop_merges(struct vocab *v) {
+    for (uint32_t slot = 0; slot <= v->merge_mask; slot++) {
+        struct merge *m = &v->merges[slot];
+        if (m->left != ID_NONE && v->tokens[m->id].only_mark) m->left = ID_DEAD;
+    }
 }
 
 uint32_t vocab_id(const struct vocab *v, const char *bytes, size_t n, bool in_alphabet) {

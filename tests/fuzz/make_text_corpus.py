@@ -2,6 +2,7 @@
 
     python make_text_corpus.py        # run in tests/fuzz
 """
+import base64
 import copy
 import json
 import pathlib
@@ -63,6 +64,46 @@ def tokenizers():
         yield name, changed
 
 
+def marked():
+    """A vocabulary of characters, in SentencePiece's style."""
+    vocab = {c: i for i, c in enumerate(["<unk>", "<s>"] + ["<0x%02X>" % b for b in range(256)] + ["▁", "H", "e", "l", "o", "▁▁", "ll"])}
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    steps = [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]
+    post = {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}], "pair": [],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}}
+    return {"version": "1.0", "added_tokens": [{"id": 1, "content": "<s>", "single_word": True, "lstrip": True, "rstrip": True, "normalized": False, "special": True}],
+            "normalizer": {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, replace]}, "pre_tokenizer": None, "post_processor": post,
+            "decoder": {"type": "Sequence", "decoders": steps},
+            "model": {"type": "BPE", "unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True, "vocab": vocab, "merges": [["▁", "▁"], ["l", "l"]]}}
+
+
+def marked_tokenizers():
+    base = marked()
+    yield "marked", base
+    space = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}
+    edits = {
+        "metaspace": lambda t: t.update(normalizer=None, pre_tokenizer=space, decoder=space), "no_bytes": lambda t: t["model"].update(byte_fallback=False),
+        "no_unk": lambda t: t["model"].update(unk_token=None), "neither": lambda t: t["model"].update(unk_token=None, byte_fallback=False),
+        "strip_end": lambda t: t["decoder"]["decoders"][3].update(stop=1), "strip_first": lambda t: t["decoder"]["decoders"].insert(0, t["decoder"]["decoders"][3]),
+        "replace_grows": lambda t: t["normalizer"].update(normalizers=[{"type": "Replace", "pattern": {"String": "l"}, "content": "llllllllll"}] * 3),
+        "replace_away": lambda t: t["normalizer"].update(normalizers=[{"type": "Replace", "pattern": {"String": "l"}, "content": ""}, {"type": "Strip"}, {"type": "NFKD"}]),
+        "template_id": lambda t: t["post_processor"]["special_tokens"]["<s>"].update(ids=[9999]), "template_twice": lambda t: t["post_processor"]["single"].append({"Sequence": {"id": "A"}}),
+        "template_many": lambda t: t["post_processor"]["special_tokens"]["<s>"].update(ids=[1] * 20), "normalized": lambda t: t["added_tokens"][0].update(normalized=True),
+    }
+    for name, edit in edits.items():
+        changed = copy.deepcopy(base)
+        edit(changed)
+        yield "marked_" + name, changed
+
+
+def ranks():
+    tokens = [bytes([b]) for b in range(256)] + [b"ll", b"He", b"Hell", b"  "]
+    lines = [base64.b64encode(t) + b" %d" % i for i, t in enumerate(tokens)]
+    yield "valid", lines
+    for name, line in (("twice", lines[3]), ("big", b"SGk= 99999999999999999999"), ("gap", b"SGk= 300"), ("no_rank", b"SGk="), ("no_base64", b"S?k= 260"), ("long", base64.b64encode(b"a" * 300) + b" 260")):
+        yield name, lines + [line]
+
+
 def set_pattern(t, pattern):
     t["pre_tokenizer"]["pretokenizers"][0]["pattern"] = {"Regex": pattern}
 
@@ -85,6 +126,10 @@ def templates():
 def main():
     for name, t in tokenizers():
         write("tokenizer", name + ".json", json.dumps(t, ensure_ascii=False, separators=(",", ":")))
+    for name, t in marked_tokenizers():
+        write("tokenizer", name + ".json", json.dumps(t, ensure_ascii=False, separators=(",", ":")))
+    for name, lines in ranks():
+        write("tokenizer", "ranks_" + name, b"\0" + b"\n".join(lines) + b"\n")
     for i, text in enumerate(TEXTS):
         write("encode", "text%d" % i, text)
     for i, t in enumerate(templates()):

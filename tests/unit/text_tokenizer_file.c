@@ -80,22 +80,59 @@ static const struct {
     {"\"1.0\"", "\"2.0\"", "version is not \"1.0\""},
     {"\"truncation\":null", "\"truncation\":{\"max_length\":5}", "truncation is not supported"},
     {"\"padding\":null", "\"padding\":{}", "padding is not supported"},
-    {"\"type\":\"NFC\"", "\"type\":\"NFKC\"", "normalizer type \"NFKC\" is not supported"},
+    {"\"type\":\"NFC\"", "\"type\":\"Lowercase\"",
+     "normalizer type \"Lowercase\" is not supported"},
+    {"{\"type\":\"NFC\"}", "{\"type\":\"Prepend\"}", "prepend of Prepend is not a string"},
+    {"{\"type\":\"NFC\"}", "{\"type\":\"Strip\",\"strip_left\":1}",
+     "strip_left of Strip is not a boolean"},
+    {"{\"type\":\"NFC\"}", "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\" +\"},\"content\":\"\"}",
+     "normalizer: pattern of Replace: \"Regex\" is not supported"},
+    {"{\"type\":\"NFC\"}", "{\"type\":\"Replace\",\"pattern\":{\"String\":\"\"},\"content\":\"\"}",
+     "normalizer: Replace looks for nothing"},
+    {"{\"type\":\"NFC\"}",
+     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaaaaaaaaa\"}",
+     "content of Replace is not a string of at most 15 bytes"},
+    {"{\"type\":\"NFC\"}",
+     "{\"type\":\"Sequence\",\"normalizers\":["
+     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"},"
+     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaaaa\"}]}",
+     "normalizer: its replacements make text too long"},
+    {"{\"type\":\"NFC\"}", "{\"type\":\"Sequence\",\"normalizers\":[1,2,3,4,5,6,7,8,9]}",
+     "normalizer.normalizers has more than 8 components"},
     {"{\"type\":\"NFC\"}", "{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Lowercase\"}]}",
      "\"Lowercase\" is not supported"},
     {"{\"type\":\"NFC\"}", "{\"type\":\"NFC\",\"x\":1}", "normalizer: \"x\" is not supported"},
     {"\"post_processor\":null", "\"post_processor\":{\"type\":\"TemplateProcessing\"}",
-     "\"TemplateProcessing\" is not supported"},
+     "TemplateProcessing: single is not a list"},
+    {"\"post_processor\":null",
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":"
+     "\"a\"}"
+     "}]}",
+     "TemplateProcessing: a special token lacks its ids"},
+    {"\"post_processor\":null",
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}",
+     "TemplateProcessing: single must have the text once"},
+    {"\"post_processor\":null",
+     "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"Sequence\":{\"id\":\"A\"}}"
+     ","
+     "{\"SpecialToken\":{\"id\":\"a\"}}],\"special_tokens\":{\"a\":{\"ids\":[999]}}}",
+     "TemplateProcessing: there is no id 999"},
+    {"\"post_processor\":null", "\"post_processor\":{\"type\":\"BertProcessing\"}",
+     "post_processor type \"BertProcessing\" is not supported"},
     {"\"decoder\":{\"type\":\"ByteLevel\"", "\"decoder\":{\"type\":\"Metaspace\"",
-     "decoder type \"Metaspace\" is not supported"},
+     "decoder type \"Metaspace\" does not fit the pre_tokenizer"},
     {"\"type\":\"Sequence\",\"pre", "\"type\":\"Metaspace\",\"pre",
+     "pre_tokenizer: \"pretokenizers\" is not supported"},
+    {"{\"type\":\"Split\"", "{\"type\":\"ByteLevel\",\"x\":1},{\"type\":\"Split\"",
      "ByteLevel must be the last one"},
-    {"{\"type\":\"Split\"", "{\"type\":\"Punctuation\"",
-     "pre_tokenizer type \"Punctuation\" is not supported"},
-    {"\"Isolated\"", "\"Removed\"", "behavior \"Removed\" of Split is not supported"},
-    {"\"invert\":false", "\"invert\":true", "invert of Split must be false"},
+    {"{\"type\":\"Split\"", "{\"type\":\"Metaspace\"},{\"type\":\"Split\"",
+     "Metaspace with others is not supported"},
+    {"{\"type\":\"Split\"", "{\"type\":\"WhitespaceSplit\"",
+     "pre_tokenizer type \"WhitespaceSplit\" is not supported"},
+    {"\"Isolated\"", "\"Shuffled\"", "behavior \"Shuffled\" of Split is not supported"},
+    {"\"invert\":false", "\"invert\":1", "invert of Split is not a boolean"},
     {"\"add_prefix_space\":false", "\"add_prefix_space\":true",
-     "add_prefix_space of ByteLevel must be false"},
+     "add_prefix_space of ByteLevel behind other pre_tokenizers is not supported"},
     {"\\\\p{L}+|", "a*|", "pattern: it can match the empty string"},
     {"\\\\p{L}+|", "(a|", "pattern: missing closing parenthesis"},
     {"\\\\p{L}+|", "^a|", "pattern: ^ at byte 0 is not supported"},
@@ -117,8 +154,8 @@ static const struct {
      "continuing_subword_prefix is not supported"},
     {"\"end_of_word_suffix\":null", "\"end_of_word_suffix\":\"</w>\"",
      "end_of_word_suffix is not supported"},
-    {"\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback of BPE must be false"},
-    {"\"ignore_merges\":false", "\"ignore_merges\":1", "model.ignore_merges is not a boolean"},
+    {"\"byte_fallback\":false", "\"byte_fallback\":1", "byte_fallback of BPE is not a boolean"},
+    {"\"ignore_merges\":false", "\"ignore_merges\":1", "ignore_merges of BPE is not a boolean"},
     {"\"ignore_merges\"", "\"cache_capacity\":1,\"ignore_merges\"",
      "model: \"cache_capacity\" is not supported"},
     {"\"ab\":256", "\"ab\":1000000000", "model.vocab: an id is not an integer below"},
@@ -140,9 +177,9 @@ static const struct {
     {"\"content\":\"<a>\"", "\"content\":\"\"", "a content is not a string of 1 to"},
     {"\"content\":\"<a>\"", "\"content\":\"ab\"", "added_tokens: id 260 is id 256 in model.vocab"},
     {"\"content\":\"<ab>\"", "\"content\":\"<a>\"", "ids 260 and 261 have the same content"},
-    {"\"lstrip\":false", "\"lstrip\":true", "lstrip of \"<a>\" is not supported"},
-    {"\"rstrip\":false", "\"rstrip\":true", "rstrip of \"<a>\" is not supported"},
-    {"\"single_word\":false", "\"single_word\":true", "single_word of \"<a>\" is not supported"},
+    {"\"lstrip\":false", "\"lstrip\":1", "lstrip of \"<a>\" is not a boolean"},
+    {"\"rstrip\":false", "\"rstrip\":1", "rstrip of \"<a>\" is not a boolean"},
+    {"\"single_word\":false", "\"single_word\":1", "single_word of \"<a>\" is not a boolean"},
     {"\"special\":true", "\"special\":1", "\"<a>\" lacks normalized or special"},
     {"\"special\":true", "\"special\":true,\"x\":1", "added_tokens: \"x\" is not supported"},
     {"\"added_tokens\":[", "\"added_tokens\":[1,", "added_tokens: not an object"},
@@ -160,6 +197,61 @@ START_TEST(what_a_file_says_wrongly_is_refused_by_name) {
         ck_assert_msg(rc == ERR_FATAL_MODEL && t == NULL, "%s: rc %d", wrong[i].with, rc);
         ck_assert_msg(strstr(e.text, wrong[i].message) != NULL, "%s: %s", wrong[i].with, e.text);
         free(text);
+    }
+}
+END_TEST
+
+// The same for a vocabulary of characters.
+static const char mark_file[] =
+    "{\"version\":\"1.0\",\"added_tokens\":[{\"id\":0,\"content\":\"<s>\",\"normalized\":false,"
+    "\"special\":true}],\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+    "\"prepend_scheme\":\"first\",\"split\":false},\"decoder\":{\"type\":\"Sequence\",\"decoders\":"
+    "["
+    "{\"type\":\"Replace\",\"pattern\":{\"String\":\"_\"},\"content\":\" "
+    "\"},{\"type\":\"ByteFallback\"},"
+    "{\"type\":\"Fuse\"},{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":0}]},"
+    "\"model\":{\"type\":\"BPE\",\"unk_token\":\"?\",\"byte_fallback\":true,\"fuse_unk\":true,"
+    "\"vocab\":{\"<s>\":0,\"?\":1,\"_\":2,\"a\":3,\"_a\":4,\"<\":5,\"s\":6,\">\":7,\"<s\":8,"
+    "\"<0x62>\":9},\"merges\":[[\"_\",\"a\"],[\"<\",\"s\"],[\"<s\",\">\"]]}}";
+
+static int parse_mark_file(struct tokenizer **t, const char *old, const char *with,
+                           struct err_text *e) {
+    char text[4096];
+    const char *at = strstr(mark_file, old);
+    ck_assert_msg(at != NULL, "nothing like %s", old);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(at - mark_file), mark_file, with,
+             at + strlen(old));
+    return tokenizer_parse(t, text, strlen(text), e);
+}
+
+static const struct {
+    const char *old, *with, *message;
+} wrong_marks[] = {
+    {"\"unk_token\":\"?\"", "\"unk_token\":null", "neither all bytes to fall back to nor an unk"},
+    {"\"unk_token\":\"?\"", "\"unk_token\":\"x\"", "unk_token is not in model.vocab"},
+    {"\"unk_token\":\"?\"", "\"unk_token\":1", "unk_token is not a string"},
+    {"\"replacement\":\"_\"", "\"replacement\":\"\"", "replacement of Metaspace is empty"},
+    {"\"first\"", "\"last\"", "prepend_scheme \"last\" of Metaspace is not supported"},
+    {"\"first\"", "\"first\",\"add_prefix_space\":false",
+     "add_prefix_space and prepend_scheme of Metaspace do not agree"},
+    {"\"stop\":0", "\"stop\":1", "decoder: stop of Strip must be 0"},
+    {"\"start\":1", "\"start\":-1", "decoder: start of Strip is not a count"},
+    {"{\"type\":\"Fuse\"},", "", "decoder: Strip at this place is not supported"},
+    {"{\"type\":\"ByteFallback\"}", "{\"type\":\"WordPiece\"}",
+     "decoder type \"WordPiece\" is not supported"},
+    {"{\"type\":\"Fuse\"}", "{\"type\":\"Fuse\"},{\"type\":\"ByteFallback\"}",
+     "decoder: ByteFallback at this place is not supported"},
+    {"\"decoder\"", "\"decoder\":null,\"x\"", "\"x\" is not supported"},
+};
+
+START_TEST(what_a_file_of_characters_says_wrongly_is_refused_by_name) {
+    for (size_t i = 0; i < sizeof wrong_marks / sizeof *wrong_marks; i++) {
+        struct tokenizer *t = NULL;
+        struct err_text e = {""};
+        int rc = parse_mark_file(&t, wrong_marks[i].old, wrong_marks[i].with, &e);
+        ck_assert_msg(rc == ERR_FATAL_MODEL && t == NULL, "%s: rc %d", wrong_marks[i].with, rc);
+        ck_assert_msg(strstr(e.text, wrong_marks[i].message) != NULL, "%s: %s", wrong_marks[i].with,
+                      e.text);
     }
 }
 END_TEST
@@ -217,9 +309,9 @@ END_TEST
 static void assert_ids(struct tokenizer *t, const char *text, const uint32_t *wanted, size_t n) {
     struct id_list ids = {0};
     struct err_text e = {""};
-    ck_assert_msg(
-        tokenizer_encode(t, &(struct encode_text){text, strlen(text), true, 1000}, &ids, &e) == 0,
-        "%s", e.text);
+    ck_assert_msg(tokenizer_encode(t, &(struct encode_text){text, strlen(text), true, 1000, false},
+                                   &ids, &e) == 0,
+                  "%s", e.text);
     ck_assert_uint_eq(ids.n, n);
     for (size_t i = 0; i < n; i++)
         ck_assert_msg(ids.ids[i] == wanted[i], "%s: id %zu is %u", text, i, ids.ids[i]);
@@ -279,10 +371,77 @@ START_TEST(digits_and_strings_split_too) {
 }
 END_TEST
 
+static struct tokenizer *parse_marks(void) {
+    struct tokenizer *t = NULL;
+    struct err_text e = {""};
+    ck_assert_msg(parse_mark_file(&t, "first", "first", &e) == 0, "%s", e.text);
+    return t;
+}
+
+START_TEST(characters_fall_back_to_bytes_then_to_one_unknown) {
+    ASSERT_IDS(parse_marks(), "a a", 4, 4);
+    ASSERT_IDS(parse_marks(), "abb", 4, 9, 9);
+    ASSERT_IDS(parse_marks(), "axyza", 4, 1, 3);
+    ASSERT_IDS(parse_marks(), "<s>a", 0, 3); // the prefix is only for the text's beginning
+}
+END_TEST
+
+// The merges of this file would make "<s>" of its letters.
+START_TEST(merges_do_not_make_an_added_token) {
+    struct tokenizer *t = parse_marks();
+    struct id_list ids = {0};
+    struct err_text e;
+    const struct encode_text of_user = {.text = "<s>", .bytes = 3, .ids_max = 9};
+    ck_assert_int_eq(tokenizer_encode(t, &of_user, &ids, &e), 0);
+    ck_assert_uint_eq(ids.n, 3);
+    ck_assert_uint_eq(ids.ids[1], 8);
+    ck_assert_uint_eq(ids.ids[2], 7);
+    id_list_finish(&ids);
+    tokenizer_destroy(t);
+}
+END_TEST
+
+static void assert_text(const struct tokenizer *t, const uint32_t *ids, size_t n, bool goes_on,
+                        const char *wanted) {
+    struct detok d;
+    char out[4096];
+    size_t written = 0, cap = detok_bytes_max(t);
+    detok_init(&d, t, true);
+    if (goes_on) detok_continue(&d);
+    for (size_t i = 0; i < n; i++)
+        written += detok_push(&d, ids[i], out + written, cap);
+    written += detok_finish(&d, out + written, cap);
+    ck_assert_uint_eq(written, strlen(wanted));
+    ck_assert_mem_eq(out, wanted, written);
+}
+
+START_TEST(the_first_space_goes_only_where_a_text_begins) {
+    struct tokenizer *t = parse_marks();
+    const uint32_t ids[] = {0, 4, 2, 2, 4, 9};
+    assert_text(t, ids, 6, false, "a   ab");
+    assert_text(t, ids, 6, true, " a   ab");
+    tokenizer_destroy(t);
+}
+END_TEST
+
+START_TEST(a_long_run_of_byte_tokens_comes_out_before_its_end) {
+    struct tokenizer *t = parse_marks();
+    struct detok d;
+    char out[4096];
+    size_t n = 0, pushed = 0;
+    detok_init(&d, t, false);
+    while (n == 0 && pushed++ <= DETOK_PENDING_MAX)
+        n = detok_push(&d, 9, out, sizeof out);
+    ck_assert_uint_eq(n, DETOK_PENDING_MAX);
+    ck_assert_uint_eq(detok_finish(&d, out, sizeof out), 1);
+    tokenizer_destroy(t);
+}
+END_TEST
+
 // --- complexity, counted in steps
 
 static uint64_t steps_of(char letter, size_t n) {
-    struct vocab v;
+    struct vocab v = {.byte_level = true};
     struct bpe b;
     struct err_text e;
     char *piece = malloc(n);
@@ -324,7 +483,7 @@ START_TEST(a_pattern_made_to_explode_ends_in_an_error) {
     struct id_list ids = {0};
     struct err_text e = {""};
     ck_assert_int_eq(
-        tokenizer_encode(t, &(struct encode_text){text, sizeof text, false, 5000}, &ids, &e),
+        tokenizer_encode(t, &(struct encode_text){text, sizeof text, false, 5000, false}, &ids, &e),
         ERR_REQ_TOO_LARGE);
     ck_assert_uint_eq(ids.n, 0);
     id_list_finish(&ids);
@@ -344,9 +503,9 @@ START_TEST(long_runs_of_any_kind_encode_within_the_limits) {
             memcpy(text + k, units[i], unit);
         struct id_list ids = {0};
         struct err_text e = {""};
-        ck_assert_msg(tokenizer_encode(t, &(struct encode_text){text, n, true, 3 * n}, &ids, &e) ==
-                          0,
-                      "%s", e.text);
+        ck_assert_msg(
+            tokenizer_encode(t, &(struct encode_text){text, n, true, 3 * n, false}, &ids, &e) == 0,
+            "%s", e.text);
         id_list_finish(&ids);
         free(text);
     }
@@ -359,6 +518,7 @@ int main(void) {
     TCase *t = tcase_create("files");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, what_a_file_says_wrongly_is_refused_by_name);
+    tcase_add_test(t, what_a_file_of_characters_says_wrongly_is_refused_by_name);
     tcase_add_test(t, a_truncated_file_is_refused);
     tcase_add_test(t, many_containers_are_refused_before_they_cost_memory);
     tcase_add_test(t, loading_survives_every_failing_allocation);
@@ -367,6 +527,10 @@ int main(void) {
     tcase_add_test(t, the_longest_added_token_of_a_place_wins_and_raw_ones_come_first);
     tcase_add_test(t, a_normalised_added_token_is_found_in_either_form);
     tcase_add_test(t, digits_and_strings_split_too);
+    tcase_add_test(t, characters_fall_back_to_bytes_then_to_one_unknown);
+    tcase_add_test(t, merges_do_not_make_an_added_token);
+    tcase_add_test(t, the_first_space_goes_only_where_a_text_begins);
+    tcase_add_test(t, a_long_run_of_byte_tokens_comes_out_before_its_end);
     tcase_add_test(t, merging_one_long_piece_takes_n_log_n_steps);
     tcase_add_test(t, a_pattern_made_to_explode_ends_in_an_error);
     tcase_add_test(t, long_runs_of_any_kind_encode_within_the_limits);
