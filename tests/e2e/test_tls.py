@@ -197,7 +197,7 @@ def test_http_requires_a_certificate(strict, certs, version):
 def test_grpc_refuses_what_http_refuses(strict, certs, client, ask_grpc):
     with pytest.raises(grpc.RpcError) as e:
         ask_grpc(strict.grpc_port, client=client)
-    assert e.value.code() == grpc.StatusCode.UNAVAILABLE
+    assert e.value.code() == grpc.StatusCode.UNAVAILABLE and "worker" not in e.value.details()
     with pytest.raises(grpc.RpcError) as e:  # the right one gets through to the group that is not there
         ask_grpc(strict.grpc_port, client="worker")
     assert "worker" in e.value.details()
@@ -253,14 +253,6 @@ def test_wrong_keys_are_refused_by_both_servers(cluster, certs, key, ask_grpc):
     with pytest.raises(grpc.RpcError) as e:
         ask_grpc(cluster.grpc_port, key=key)
     assert e.value.code() == grpc.StatusCode.UNAUTHENTICATED
-
-
-def test_a_large_body_without_a_key_is_not_kept(cluster, certs):
-    def chunks():
-        for _ in range(32):
-            yield b" " * (1 << 20)
-    response = requests.post(cluster.url + CHAT, data=chunks(), verify=certs("ca.pem"), timeout=60)
-    assert response.status_code == 401
 
 
 @pytest.mark.parametrize("program", ["moe-leader", "moe-worker", "moectl"])
