@@ -35,7 +35,7 @@ fail() {
 }
 
 # The demo asks for free ports; which ones it got stands in the log.
-port_of() { sed -n "s/.* $1 [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
+port_of() { sed -n "s/.* $1 address [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
 await() { # seconds, what, command...
     local deadline=$((SECONDS + $1)) what=$2
     shift 2

@@ -83,7 +83,9 @@ void form_begin_if_possible(struct members *m, int64_t now_ns) {
     m->stage = STAGE_FORMING;
     m->stage_deadline_ns = now_ns + MEMBER_FORM_NS;
     m->version++;
-    log_info("members", "forming epoch %" PRIu64 " ranks %u", m->epoch, m->n_ranks);
+    m->epoch_since_ns = now_ns;
+    log_event(LOG_INFO, "members", "group forming", log_uint("epoch", m->epoch),
+              log_uint("ranks", m->n_ranks));
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         uint32_t host_index, n_on_host;
@@ -176,6 +178,10 @@ int form_formed(struct members *m, struct member *k, const Moesaic__Control__V1_
     return 0;
 }
 
+static uint64_t ms_since_epoch(const struct members *m, int64_t now_ns) {
+    return (uint64_t)((now_ns - m->epoch_since_ns) / NS_PER_MS);
+}
+
 static void group_ready(struct members *m) {
     m->stage = STAGE_READY;
     m->stage_deadline_ns = NO_DEADLINE;
@@ -189,7 +195,10 @@ static void group_ready(struct members *m) {
     }
     join_pin_digests(m);
     m->counts.formed++;
-    log_info("members", "group ready epoch %" PRIu64 " ranks %u", m->epoch, m->n_ranks);
+    int64_t now_ns = env_now_ns(m->config.env);
+    log_event(LOG_INFO, "members", "group ready", log_uint("epoch", m->epoch),
+              log_uint("ranks", m->n_ranks), log_uint("took_ms", ms_since_epoch(m, now_ns)));
+    m->epoch_since_ns = now_ns;
 }
 
 int form_ready(struct members *m, struct member *k, const Moesaic__Control__V1__Ready *ready,
@@ -199,8 +208,8 @@ int form_ready(struct members *m, struct member *k, const Moesaic__Control__V1__
         return err_set(e, ERR_PEER_PROTOCOL, "Ready of epoch %" PRIu64 " was not asked for",
                        ready->epoch);
     member_move(m, k, MEMBER_READY);
-    log_info("members", "worker ready rank %u epoch %" PRIu64 " lanes %.200s", member_rank(m, k),
-             m->epoch, ready->lanes);
+    log_event(LOG_INFO, "members", "worker ready", log_uint("rank", member_rank(m, k)),
+              log_uint("epoch", m->epoch), log_text("lanes", ready->lanes));
     if (all_in(m, MEMBER_READY)) group_ready(m);
     return 0;
 }
@@ -213,8 +222,10 @@ void form_close(struct members *m, const struct member *skip, const char *reason
     m->stage_deadline_ns = NO_DEADLINE;
     m->form_after_ns = env_now_ns(m->config.env) + (was_ready ? MEMBER_SETTLE_NS : MEMBER_RETRY_NS);
     m->version++;
-    log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "epoch %" PRIu64 " closed %s reason %s",
-              m->epoch, was_ready ? "after it was ready" : "while forming", reason);
+    log_event(m->leaving ? LOG_INFO : LOG_ERROR, "members", "group closed",
+              log_uint("epoch", m->epoch), log_text("stage", was_ready ? "ready" : "forming"),
+              log_uint("after_ms", ms_since_epoch(m, env_now_ns(m->config.env))),
+              log_text("reason", reason));
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         if (k == skip || (k->state != MEMBER_FORMING && k->state != MEMBER_READY)) continue;

@@ -44,7 +44,8 @@ struct choice {
     struct buf ids;  // uint32_t of the tokens not yet sent, when they are asked for
     uint32_t n_generated;
     uint64_t digest;
-    enum finish finish;                   // as the client hears it; NONE while it goes on
+    enum finish finish; // as the client hears it; NONE while it goes on, and when it failed
+    enum finish ended;  // how it went, also when it failed
     bool introduced, finish_sent, closed; // closed: the scheduler is done with it
     struct choice_times times;
 };

@@ -11,7 +11,6 @@
 #include "common/base/log.h"
 #include "leader/members_state.h"
 
-
 // Text of a worker goes to logs and pages: printable ASCII only.
 static void copy_text(char *out, size_t cap, const char *text) {
     size_t i = 0;
@@ -167,8 +166,12 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
     k->heard_ns = k->moved_ns = env_now_ns(m->config.env);
     member_move(m, k, MEMBER_JOINED);
-    log_info("members", "worker joined rank %u name %s kernels %s cores %u", member_rank(m, k),
-             k->name, k->kernels, k->n_cores);
+    char host[HOST_TEXT_MAX];
+    member_host(k, host, sizeof host);
+    log_event(LOG_INFO, "members", "worker joined", log_uint("rank", member_rank(m, k)),
+              log_text("name", k->name), log_text("host", host), log_uint("pid", hello->pid),
+              log_text("kernels", k->kernels), log_uint("cores", k->n_cores),
+              log_uint("memory", hello->memory_bytes));
     warn_of_double_name(m, k);
     send_welcome(m, k);
     return 0;
@@ -214,8 +217,8 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
     k->kv_blocks_held = loaded->kv_blocks;
     k->bytes_done = k->bytes_total = loaded->weight_bytes;
     member_move(m, k, MEMBER_LOADED);
-    log_info("members", "worker loaded rank %u weight_bytes %" PRIu64 " kv_blocks %u", rank,
-             loaded->weight_bytes, loaded->kv_blocks);
+    log_event(LOG_INFO, "members", "worker loaded", log_uint("rank", rank),
+              log_uint("bytes", loaded->weight_bytes), log_uint("kv_blocks", loaded->kv_blocks));
     return 0;
 }
 

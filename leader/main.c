@@ -22,6 +22,7 @@
 #include "leader/api.h"
 #include "leader/persona.h"
 #include "leader/secrets.h"
+#include "leader/waits.h"
 
 // A turn takes milliseconds and is bounded by the seconds of a flush; this late, it hangs.
 #define LOOP_PATIENCE_NS (30 * NS_PER_S)
@@ -159,9 +160,17 @@ static int load_model(struct process *p, struct err_text *e) {
     p->persona.sampling.vocab = p->spec.vocab;
     snprintf(p->fingerprint, sizeof p->fingerprint, "moesaic-%s-%016llx", MOESAIC_BUILD_ID,
              (unsigned long long)p->model_digest);
-    log_info("model", "loaded %s name %s layers %u experts %u vocab %u context %u", folder, p->name,
-             p->spec.n_layers, p->spec.router.n_experts, p->spec.vocab, p->options.max_model_len);
+    log_event(LOG_INFO, "model", "model loaded", log_text("folder", folder),
+              log_text("name", p->name), log_uint("layers", p->spec.n_layers),
+              log_uint("experts", p->spec.router.n_experts), log_uint("vocab", p->spec.vocab),
+              log_uint("context", p->options.max_model_len));
     return 0;
+}
+
+static void log_listening(const char *event, const char *host, uint16_t port) {
+    char address[300];
+    snprintf(address, sizeof address, "%s:%u", host, port);
+    log_event(LOG_INFO, "main", event, log_text("address", address));
 }
 
 // --- networks
@@ -179,7 +188,7 @@ static int open_channel(struct process *p, struct err_text *e) {
                                     .tls = p->secrets.control_tls};
     int rc = channel_listen_grpc(&p->channel, &config, &port, e);
     if (rc == 0) {
-        log_info("main", "control listening %s:%u", o->control_host, port);
+        log_listening("control listening", o->control_host, port);
         return 0;
     }
     struct err_text cause = *e;
@@ -296,6 +305,9 @@ static void fill_serving(struct process *p) {
         .max_num_batched_tokens = o->max_num_batched_tokens,
         .pipeline_depth = o->pipeline_depth,
         .digest = o->digest,
+        .log = {.requests = o->enable_log_requests ? LOG_INFO : LOG_DEBUG,
+                .prompts = o->log_prompts,
+                .bytes_max = o->max_log_len},
         .started_ns = env_now_ns(p->env),
         .started_s = env_wall_ns(p->env) / NS_PER_S,
         .admit = {.max = o->max_num_queued_reqs},
@@ -332,8 +344,8 @@ static int start_api(struct process *p, struct err_text *e) {
                                 .tls = p->secrets.api_tls};
     int rc = api_start(&p->api, &config, &port, e);
     if (rc != 0) return rc;
-    log_info("main", "grpc listening %s:%u", o->host, api_grpc_port(p->api));
-    log_info("main", "http listening %s:%u", o->host, port);
+    log_listening("grpc listening", o->host, api_grpc_port(p->api));
+    log_listening("http listening", o->host, port);
     return 0;
 }
 
@@ -379,14 +391,17 @@ static int check_accounts(struct process *p) {
 
 // Serves until a signal asks to end; SIGUSR1 recounts what must add up.
 static void serve(struct process *p, const sigset_t *set) {
+    const struct timespec look = {.tv_sec = 1};
+    struct waits waits = {0};
     for (;;) {
-        int number = 0;
-        if (sigwait(set, &number) != 0) continue;
-        if (number != SIGUSR1) {
-            log_info("main", "stopping after signal %d", number);
+        int number = sigtimedwait(set, NULL, &look);
+        if (number == SIGTERM || number == SIGINT) {
+            log_event(LOG_INFO, "main", "stopping after",
+                      log_text("signal", number == SIGTERM ? "SIGTERM" : "SIGINT"));
             return;
         }
-        check_accounts(p);
+        if (number == SIGUSR1) check_accounts(p);
+        waits_log(&waits, &p->serving);
     }
 }
 
@@ -412,6 +427,9 @@ static void wait_until_idle(struct process *p, const sigset_t *set, int64_t wait
 // Lets requests end, within a time; those that have not are told so.
 static int drain(struct process *p, const sigset_t *set) {
     sigset_t none;
+    int64_t begun_ns = env_now_ns(p->env);
+    log_event(LOG_INFO, "main", "draining", log_uint("requests", p->serving.admit.in_flight),
+              log_real("at_most_s", (double)p->options.shutdown_timeout / (double)NS_PER_S));
     leader_drain(p->leader);
     api_drain(p->api);
     wait_until_idle(p, set, p->alive ? p->options.shutdown_timeout : FLUSH_NS);
@@ -420,6 +438,8 @@ static int drain(struct process *p, const sigset_t *set) {
     sigemptyset(&none); // the scheduler's end has sent one
     wait_until_idle(p, &none, FLUSH_NS);
     api_stop(p->api);
+    log_event(LOG_INFO, "main", "drained",
+              log_uint("took_ms", (uint64_t)((env_now_ns(p->env) - begun_ns) / NS_PER_MS)));
     return accounts;
 }
 
@@ -436,9 +456,21 @@ static void destroy(struct process *p) {
     secrets_close(&p->secrets);
 }
 
+static void log_start(const struct leader_options *o) {
+    log_event(LOG_INFO, "main", "starting", log_text("build", MOESAIC_BUILD_ID),
+              log_uint("pid", (uint64_t)getpid()), log_text("model", o->model),
+              log_uint("workers", o->data_parallel_size), log_text("dtype", o->dtype),
+              log_text("kv_cache_dtype", o->kv_cache_dtype),
+              log_uint("max_model_len", o->max_model_len),
+              log_uint("max_num_seqs", o->max_num_seqs),
+              log_uint("max_num_batched_tokens", o->max_num_batched_tokens),
+              log_uint("pipeline_depth", o->pipeline_depth), log_text("transports", o->transports));
+}
+
 // Runs the process from options to the end; the exit code.
 static int run(struct process *p, const sigset_t *set) {
     struct err_text e;
+    log_start(&p->options);
     int rc = start(p, &e);
     int accounts = 0;
     if (rc != 0) {
@@ -453,8 +485,9 @@ static int run(struct process *p, const sigset_t *set) {
         log_error("main", "the scheduler ended: %s", err_name(ended));
     bool broke = rc != 0 || (ended != 0 && ended != ERR_FATAL_STOPPED);
     destroy(p);
-    log_info("main", "stopped");
-    return rc == ERR_FATAL_CONFIG ? 2 : broke ? 1 : accounts != 0 ? 3 : 0;
+    int code = rc == ERR_FATAL_CONFIG ? 2 : broke ? 1 : accounts != 0 ? 3 : 0;
+    log_event(LOG_INFO, "main", "stopped", log_uint("code", (uint64_t)code));
+    return code;
 }
 
 static int parse(struct process *p, struct arena *arena, char **argv, int *asked,

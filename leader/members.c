@@ -94,11 +94,17 @@ void member_move(struct members *m, struct member *k, enum member_state to) {
     m->version++;
 }
 
+// The boot id behind the host's name tells machines apart; a person needs only the name.
+void member_host(const struct member *k, char *out, size_t cap) {
+    snprintf(out, cap, "%.*s", (int)strcspn(k->host, " "), k->host);
+}
+
 void member_lose(struct members *m, struct member *k, const char *reason) {
     char text[ERR_TEXT_MAX];
     snprintf(text, sizeof text, "rank %u (%.60s): %.300s", member_rank(m, k), k->name, reason);
-    log_write(m->leaving ? LOG_INFO : LOG_ERROR, "members", "worker lost rank %u name %s reason %s",
-              member_rank(m, k), k->name, reason);
+    log_event(m->leaving ? LOG_INFO : LOG_ERROR, "members",
+              m->leaving ? "worker left" : "worker lost", log_uint("rank", member_rank(m, k)),
+              log_text("name", k->name), log_text("reason", reason));
     ++*(m->leaving ? &m->counts.left : &m->counts.lost);
     member_move(m, k, MEMBER_LOST);
     k->leaving = false;
@@ -181,7 +187,11 @@ static int take_heartbeat(struct members *m, struct member *k,
 
 static int take_progress(struct members *m, struct member *k,
                          const Moesaic__Control__V1__Progress *p, struct err_text *e) {
-    if (k->state == MEMBER_JOINED) member_move(m, k, MEMBER_LOADING);
+    if (k->state == MEMBER_JOINED) {
+        member_move(m, k, MEMBER_LOADING);
+        log_event(LOG_INFO, "members", "worker loading", log_uint("rank", member_rank(m, k)),
+                  log_uint("bytes", p->bytes_total));
+    }
     if (k->state != MEMBER_LOADING) return err_set(e, ERR_PEER_PROTOCOL, "Progress after Loaded");
     if (p->bytes_done > p->bytes_total)
         return err_set(e, ERR_PEER_PROTOCOL, "Progress of %" PRIu64 " bytes out of %" PRIu64,
@@ -220,8 +230,8 @@ static int take_leaving(struct members *m, struct member *k, const Moesaic__Cont
     if (k->leaving) return 0;
     k->leaving = true;
     m->version++;
-    log_info("members", "worker drains rank %u name %s reason %.200s", member_rank(m, k), k->name,
-             l->reason);
+    log_event(LOG_INFO, "members", "worker drains", log_uint("rank", member_rank(m, k)),
+              log_text("name", k->name), log_text("reason", l->reason));
     return 0;
 }
 
@@ -266,12 +276,13 @@ static void guest_remove(struct members *m, struct guest *g) {
 // Outsiders decide how often this happens, so not every time is worth a line.
 static void log_refusal(struct members *m, uint64_t peer, const char *reason) {
     if (log_gate_pass(&m->refusals, env_now_ns(m->config.env)))
-        log_warn("members", "worker refused peer %" PRIu64 " reason %s", peer, reason);
+        log_event(LOG_WARN, "members", "worker refused", log_uint("peer", peer),
+                  log_text("reason", reason));
 }
 
 static void log_more_refusals(struct members *m, int64_t now_ns) {
     uint32_t n = log_gate_hidden(&m->refusals, now_ns);
-    if (n > 0) log_warn("members", "workers refused %u more, in the last seconds", n);
+    if (n > 0) log_event(LOG_WARN, "members", "more workers refused", log_uint("count", n));
 }
 
 // later: it may try again at once.
@@ -386,7 +397,8 @@ static int64_t earlier(int64_t a, int64_t b) {
 static void forgive_own_pause(struct members *m, int64_t now_ns) {
     if (m->deadline_ns == NO_DEADLINE || now_ns - m->deadline_ns < LATE_TICK_NS) return;
     int64_t pause_ns = now_ns - m->tick_ns;
-    log_warn("members", "the leader itself stood still for %" PRId64 " ms", pause_ns / NS_PER_MS);
+    log_event(LOG_WARN, "members", "leader stood still",
+              log_uint("ms", (uint64_t)(pause_ns / NS_PER_MS)));
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         k->heard_ns = earlier(k->heard_ns + pause_ns, now_ns);
@@ -507,8 +519,7 @@ void members_view(const struct members *m, uint32_t rank, struct member_view *ou
                                 .engine_age_ms = k->engine_age_ms,
                                 .bytes_sent = k->bytes_sent,
                                 .bytes_received = k->bytes_received};
-    // The boot id behind the host's name tells machines apart; a person needs only the name.
-    snprintf(out->host, sizeof out->host, "%.*s", (int)strcspn(k->host, " "), k->host);
+    member_host(k, out->host, sizeof out->host);
     memcpy(out->name, k->name, sizeof out->name);
     memcpy(out->kernels, k->kernels, sizeof out->kernels);
 }

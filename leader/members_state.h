@@ -68,6 +68,7 @@ struct members {
     uint64_t shared_digest;
     uint64_t *expert_tokens; // [n_layers][n_experts], owned
     uint64_t version, beats;
+    int64_t epoch_since_ns; // it began to form or, later, got ready: for the log
     struct member_counts counts;
     bool leaving; // what is lost now is lost on purpose
     struct log_gate refusals;
@@ -80,6 +81,7 @@ static inline bool member_present(const struct member *k) {
 
 // members.c
 uint32_t member_rank(const struct members *m, const struct member *k);
+void member_host(const struct member *k, char *out, size_t cap); // for a person
 void member_move(struct members *m, struct member *k, enum member_state to);
 // The worker is gone, or must go: drop ends its stream too, refused asks it not to come back at
 // once. Closes the epoch.

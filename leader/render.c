@@ -255,6 +255,7 @@ static void submit(struct generation *g, struct request **list) {
         generation_destroy(g);
         return;
     }
+    request_log_admitted(g, list);
     submit_all(g, list);
 }
 
@@ -325,6 +326,7 @@ static void work(struct render *r, struct client client) {
     if (rc == 0) rc = start(r, client, &request, &e);
     if (rc == 0) return;
     if (e.status < 429) counter_add(&s->meter.rejected[REJECT_INVALID], 1);
+    request_log_refused(s, &client, &e);
     client.ops->fail(client.self, false, &e);
 }
 

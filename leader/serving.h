@@ -10,6 +10,7 @@
 #include "leader/engine.h"
 #include "leader/meter.h"
 #include "leader/openai.h"
+#include "leader/request_log.h"
 
 struct serving {
     struct env *env; // not owned, as all pointers here
@@ -28,7 +29,8 @@ struct serving {
     uint64_t model_digest;
     const char *dtype, *kv_dtype; // names
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth;
-    bool digest;                   // show digests of logits
+    bool digest; // show digests of logits
+    struct request_log log;
     int64_t started_s, started_ns; // wall clock, and env's
     struct admit admit;
     struct meter meter;

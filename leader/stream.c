@@ -135,8 +135,8 @@ static void take_last(struct stream *s, struct choice *c, const struct stamped_e
     }
     c->closed = true;
     c->times.finished_ns = e->at_ns;
-    meter_choice(&v->meter, c->finish != FINISH_NONE ? c->finish : finish, &c->times, c->n_prompt,
-                 c->n_generated);
+    c->ended = c->finish != FINISH_NONE ? c->finish : finish;
+    meter_choice(&v->meter, c->ended, &c->times, c->n_prompt, c->n_generated);
     admit_finish(&v->admit, c->times.arrived_ns, e->at_ns);
 }
 
@@ -162,7 +162,9 @@ static void serve(struct stream *s, struct choice *c) {
         take_event(s, c, &c->taken.events[i]);
     if (c->taken.has_last) take_last(s, c, &c->taken.last);
     generation_show(g, c);
-    if (c->taken.has_last && --g->n_open == 0) generation_destroy(g);
+    if (!c->taken.has_last || --g->n_open > 0) return;
+    request_log_ended(g);
+    generation_destroy(g);
 }
 
 static void *stream_thread(void *context) {

@@ -24,6 +24,7 @@
 
 #define DOWN(kind_name) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind_name
 #define PROGRESS_NS (200 * NS_PER_MS)
+#define PROGRESS_LOG_NS (5 * NS_PER_S)
 #define LANES_BYTES 4096
 
 enum worker_state {
@@ -60,7 +61,7 @@ struct worker {
     struct terms terms;
     uint64_t instance, memory_bytes;
     char name[128], host[384];
-    int64_t beat_due_ns, progress_due_ns;
+    int64_t beat_due_ns, progress_due_ns, progress_log_ns;
     uint64_t progress_sent;
     uint32_t kv_blocks_told; // the most that a Form may ask for
     _Atomic bool drain;
@@ -142,7 +143,8 @@ static void end_epoch(struct worker *w) {
 // The epoch is over for this rank: says so and waits for the next one.
 static void break_epoch(struct worker *w, const char *reason) {
     uint64_t number = w->epoch.number;
-    log_warn("worker", "epoch %" PRIu64 " closed rank %u reason %s", number, w->terms.rank, reason);
+    log_event(LOG_WARN, "worker", "group closed", log_uint("epoch", number),
+              log_uint("rank", w->terms.rank), log_text("reason", reason));
     end_epoch(w);
     w->state = WORKER_LOADED;
     link_send_epoch_closed(w->channel, number, reason);
@@ -164,10 +166,11 @@ static int ensure_pool(struct worker *w, struct err_text *e) {
     if (rc != 0) return rc;
     w->pool_index = w->epoch.host_index;
     w->pool_count = w->epoch.n_on_host;
-    log_info("worker", "threads %u of %u cores %s", share.n_threads, w->cores.n,
-             pinned            ? "pinned"
-             : share.exclusive ? "not pinned"
-                               : "shared with other workers");
+    log_event(LOG_INFO, "worker", "threads", log_uint("count", share.n_threads),
+              log_uint("cores", w->cores.n),
+              log_text("placed", pinned            ? "pinned"
+                                 : share.exclusive ? "not pinned"
+                                                   : "shared with other workers"));
     return 0;
 }
 
@@ -215,8 +218,9 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
                     w->loader.weights->n_local_experts * w->loader.weights->spec->n_layers);
     fabric_describe(w->config.fabric, lanes, sizeof lanes);
     w->state = WORKER_RUNNING;
-    log_info("worker", "READY rank %u of %u epoch %" PRIu64 " kv_blocks %u lanes %s", w->terms.rank,
-             w->terms.n_ranks, w->epoch.number, w->epoch.kv_blocks, lanes);
+    log_event(LOG_INFO, "worker", "ready", log_uint("epoch", w->epoch.number),
+              log_uint("rank", w->terms.rank), log_uint("ranks", w->terms.n_ranks),
+              log_uint("kv_blocks", w->epoch.kv_blocks), log_text("lanes", lanes));
     link_send_ready(w->channel, w->epoch.number, lanes);
     return 0;
 }
@@ -292,8 +296,9 @@ static int say_loaded(struct worker *w, struct err_text *e) {
     loaded.experts_digest = weights->experts_digest;
     loaded.weight_bytes = weights->bytes;
     w->state = WORKER_LOADED;
-    log_info("worker", "loaded rank %u bytes %" PRIu64 " experts %u kv_blocks %u", w->terms.rank,
-             weights->bytes, weights->n_local_experts, loaded.kv_blocks);
+    log_event(LOG_INFO, "worker", "loaded", log_uint("rank", w->terms.rank),
+              log_uint("bytes", weights->bytes), log_uint("experts", weights->n_local_experts),
+              log_uint("kv_blocks", loaded.kv_blocks));
     link_send_loaded(w->channel, &loaded);
     return 0;
 }
@@ -327,13 +332,25 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
     snprintf(request.folder, sizeof request.folder, "%s",
              w->config.model != NULL ? w->config.model : m->model);
     bool held = loader_holds(&w->loader, &request);
-    log_info("worker", "joined rank %u of %u model %s %s", m->rank, m->n_ranks, request.folder,
-             held ? "held" : "loading");
+    log_event(LOG_INFO, "worker", "joined", log_uint("rank", m->rank),
+              log_uint("ranks", m->n_ranks), log_text("model", request.folder),
+              log_text("weights", held ? "held" : "loading"));
     if (held) return say_loaded(w, e);
     w->state = WORKER_LOADING;
     w->progress_sent = 0;
     w->progress_due_ns = env_now_ns(w->config.env) + PROGRESS_NS;
+    w->progress_log_ns = env_now_ns(w->config.env) + PROGRESS_LOG_NS;
     return loader_start(&w->loader, &request, e);
+}
+
+// A load of a second or two is not worth a line between its two ends.
+static void log_progress(struct worker *w, uint64_t done) {
+    int64_t now_ns = env_now_ns(w->config.env);
+    if (now_ns < w->progress_log_ns) return;
+    w->progress_log_ns = now_ns + PROGRESS_LOG_NS;
+    log_event(LOG_INFO, "worker", "reading weights", log_uint("rank", w->terms.rank),
+              log_uint("bytes", done),
+              log_uint("of", atomic_load(&w->loader.progress.bytes_total)));
 }
 
 static void say_progress(struct worker *w) {
@@ -341,6 +358,7 @@ static void say_progress(struct worker *w) {
     if (done == w->progress_sent) return;
     link_send_progress(w->channel, done, atomic_load(&w->loader.progress.bytes_total));
     w->progress_sent = done;
+    log_progress(w, done);
 }
 
 static int watch_load(struct worker *w, struct err_text *e) {
@@ -361,10 +379,13 @@ static int watch_load(struct worker *w, struct err_text *e) {
 
 static void on_closed(struct worker *w, const char *reason) {
     if (w->state == WORKER_AWAY) return;
+    bool held = w->loader.weights != NULL;
     const char *what =
-        w->state == WORKER_JOINING ? "not admitted by the leader, keeps" : "lost the leader, keeps";
-    log_warn("worker", "%s %s reason %s", what,
-             w->loader.weights != NULL ? "its weights" : "trying", reason);
+        w->state == WORKER_JOINING
+            ? (held ? "not admitted by the leader, keeps its weights"
+                    : "not admitted by the leader, keeps trying")
+            : (held ? "lost the leader, keeps its weights" : "lost the leader, keeps trying");
+    log_event(LOG_WARN, "worker", what, log_text("reason", reason));
     atomic_store(&w->pulse.joined, false);
     loader_cancel(&w->loader);
     end_epoch(w);
@@ -382,7 +403,7 @@ static int on_message(struct worker *w, const struct channel_event *ev, struct e
     case DOWN(CONNECT): rc = on_connect(w, m->connect, e); break;
     case DOWN(CLOSE_EPOCH): on_close_epoch(w, m->close_epoch); break;
     default: // LEAVE: link_decode refused all others
-        log_info("worker", "told to leave reason %s", m->leave->reason);
+        log_event(LOG_INFO, "worker", "told to leave", log_text("reason", m->leave->reason));
         w->told_to_leave = true;
     }
     link_message_finish(m);
@@ -401,12 +422,12 @@ static int on_event(struct worker *w, const struct channel_event *ev, struct err
 static int absorb(struct worker *w, int rc, const struct err_text *e) {
     if (rc == 0 || rc == ERR_FATAL_STOPPED) return 0; // worker_run sees the stop by itself
     if (rc <= ERR_FATAL_NOMEM) {
-        log_error("worker", "fails reason %s", e->text);
+        log_event(LOG_ERROR, "worker", "fails", log_text("reason", e->text));
         link_send_failed(w->channel, e->text);
         return rc;
     }
     if (rc == ERR_PEER_PROTOCOL || rc == ERR_PEER_REFUSED) {
-        log_error("worker", "refuses the leader reason %s", e->text);
+        log_event(LOG_ERROR, "worker", "refuses the leader", log_text("reason", e->text));
         link_send_failed(w->channel, e->text);
         channel_drop(w->channel, LINK_LEADER, true, e->text);
         on_closed(w, e->text);
@@ -435,7 +456,8 @@ static int serve(struct worker *w, struct fabric_msg *message) {
     int rc = step_serve(w->epoch.step, message, &e);
     pulse_step_end(&w->pulse, w->config.fabric, rc == 0);
     if (rc == ERR_PEER_PROTOCOL) { // the leader was told; it closes the epoch
-        log_error("worker", "cannot run the plan rank %u reason %s", w->terms.rank, e.text);
+        log_event(LOG_ERROR, "worker", "cannot run the plan", log_uint("rank", w->terms.rank),
+                  log_text("reason", e.text));
         w->state = WORKER_BROKEN;
         return 0;
     }
@@ -494,7 +516,7 @@ static bool is_drained(struct worker *w) {
     if (!atomic_load(&w->drain)) return false;
     if (w->state != WORKER_RUNNING) return true;
     if (w->said_drain) return false;
-    log_info("worker", "drains rank %u", w->terms.rank);
+    log_event(LOG_INFO, "worker", "drains", log_uint("rank", w->terms.rank));
     link_send_leaving(w->channel, "it was asked to stop", true);
     w->said_drain = true;
     return false;
@@ -504,8 +526,10 @@ int worker_run(struct worker *w) {
     int rc = 0;
     check(w->channel != NULL);
     kernel_thread_init();
-    log_info("worker", "started name %s kernels %s cores %u usable %u memory %" PRIu64, w->name,
-             w->ops->name, w->cores.n, w->cores.usable, w->memory_bytes);
+    log_event(LOG_INFO, "worker", "started", log_text("build", w->config.build_id),
+              log_text("name", w->name), log_uint("pid", (uint64_t)getpid()),
+              log_text("kernels", w->ops->name), log_uint("cores", w->cores.n),
+              log_uint("usable", w->cores.usable), log_uint("memory", w->memory_bytes));
     while (rc == 0 && !w->told_to_leave && !is_drained(w) && !env_stopped(w->config.env))
         rc = turn(w);
     if (rc == 0 && w->state != WORKER_AWAY)
@@ -514,6 +538,7 @@ int worker_run(struct worker *w) {
     atomic_store(&w->pulse.joined, false);
     loader_cancel(&w->loader);
     end_epoch(w);
-    log_info("worker", "ended name %s code %s", w->name, rc == 0 ? "0" : err_name(rc));
+    log_event(LOG_INFO, "worker", "ended", log_text("name", w->name),
+              log_text("result", rc == 0 ? "ok" : err_name(rc)));
     return rc;
 }

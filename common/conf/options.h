@@ -115,6 +115,8 @@ struct leader_options {
     struct memory_share kv_cache_memory;
     int64_t step_timeout, shutdown_timeout, grpc_max_connection_age; // ns
     bool digest;
+    bool enable_log_requests, log_prompts;
+    uint32_t max_log_len;
 };
 
 struct worker_options {

@@ -133,6 +133,12 @@ static const struct option leader_options[] = {
      .min = 1, .max = 3600, .help = "A step that takes longer loses its group."},
     {"digest", OPTION_BOOL, LEADER(digest), .fallback = "false",
      .help = "Return a digest of the logits with each choice, to compare runs bit for bit."},
+    {"enable-log-requests", OPTION_BOOL, LEADER(enable_log_requests), .fallback = "false",
+     .help = "Log each request's ids, counts and times at level info instead of debug."},
+    {"log-prompts", OPTION_BOOL, LEADER(log_prompts), .fallback = "false",
+     .help = "Show prompts in these lines. Without it no text of a request is ever logged."},
+    {"max-log-len", OPTION_UINT, LEADER(max_log_len), .fallback = "200", .argument = "BYTES",
+     .min = 1, .max = 2000, .help = "Bytes of a prompt that log-prompts shows."},
     COMMON_OPTIONS(LEADER),
 };
 

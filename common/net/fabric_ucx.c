@@ -432,6 +432,7 @@ int fabric_open_ucx(struct fabric **out, const struct fabric_config *config, str
     if (f == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for a fabric");
     f->base.ops = &ucx_ops;
     ucx_restore_signals();
+    ucx_log_redirect();
     f->interrupt_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     int rc =
         f->interrupt_fd >= 0 ? 0 : err_set(e, ERR_FATAL_IO, "cannot create an event descriptor");

@@ -59,6 +59,9 @@ int ucx_context_create(const struct fabric_config *config, bool tcp_only, ucp_co
 bool ucx_may_fall_back(const struct fabric_config *config);
 // Loading UCX took over SIGHUP, SIGSEGV and others; gives back those that are still UCX's.
 void ucx_restore_signals(void);
+// What UCX has to say goes to the log, unless the user gave it a file (UCX_LOG_FILE). It would go
+// to standard output else.
+void ucx_log_redirect(void);
 
 // The prefix of an address tells UCX versions apart, which must be equal in a group.
 #define UCX_ADDRESS_PREFIX 8

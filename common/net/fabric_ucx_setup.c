@@ -6,9 +6,11 @@
 #include <dlfcn.h>
 #include <net/if.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <ucs/debug/log_def.h>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
@@ -141,6 +143,28 @@ void ucx_restore_signals(void) {
         if (dladdr(address, &info) == 0 || info.dli_fbase != ucs.dli_fbase) continue;
         signal(signals[i], SIG_DFL);
     }
+}
+
+// --- its log
+
+// Its errors are what a lost peer looks like from inside, which the group survives. Its own level
+// (UCX_LOG_LEVEL, warn) has let the message through already.
+static ucs_log_func_rc_t on_log(const char *file, unsigned line, const char *function,
+                                ucs_log_level_t level, const ucs_log_component_config_t *config,
+                                const char *format, va_list args) {
+    char text[1024];
+    (void)file, (void)line, (void)function, (void)config;
+    vsnprintf(text, sizeof text, format, args);
+    log_event(level <= UCS_LOG_LEVEL_ERROR  ? LOG_WARN
+              : level <= UCS_LOG_LEVEL_WARN ? LOG_INFO
+                                            : LOG_DEBUG,
+              "ucx", "ucx", log_text("says", text));
+    return UCS_LOG_FUNC_RC_STOP;
+}
+
+// One handler is UCX's own. There is no place for a second of ours, nor need.
+void ucx_log_redirect(void) {
+    if (getenv("UCX_LOG_FILE") == NULL && ucs_log_num_handlers() <= 1) ucs_log_push_handler(on_log);
 }
 
 // --- addresses

@@ -32,7 +32,8 @@ static void log_handshake(const char *message) {
 // themselves.
 static void log_line(gpr_log_func_args *args) {
     static const char failed[] = "Handshake failed";
-    log_debug("grpc", "%s", args->message);
+    bool error = args->severity == GPR_LOG_SEVERITY_ERROR;
+    log_event(error ? LOG_DEBUG : LOG_TRACE, "grpc", "grpc core", log_text("says", args->message));
     if (strncmp(args->message, failed, sizeof failed - 1) == 0) log_handshake(args->message);
 }
 

@@ -47,6 +47,7 @@ void toy_house_start(struct toy_house *h, const struct toy_house_config *config)
                                    .build_id = "b",
                                    .max_model_len = config->max_model_len,
                                    .digest = true,
+                                   .log = {.requests = LOG_DEBUG, .bytes_max = 200},
                                    .admit = {.max = config->queue_max}};
     meter_init(&h->serving->meter, h->env, config->max_model_len);
 }
