@@ -129,7 +129,7 @@ class Cluster:
         def find():
             if not self.leader.alive():
                 raise RuntimeError("the leader ended:\n" + self.leader.log())
-            found = re.findall(line + r" address \S*:(\d+)", self.leader.own_log())
+            found = re.findall(line + r'(?: address |","fields":{"address":")[^\s"]*:(\d+)', self.leader.own_log())
             return found and int(found[-1])
         return wait_for(line, find)
 
