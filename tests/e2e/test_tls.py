@@ -276,7 +276,7 @@ def test_a_key_from_the_environment_is_not_left_there(variable, tmp_path):
     try:
         def port():
             assert leader.poll() is None, (tmp_path / "log").read_text()
-            found = re.search(r"http listening \S*:(\d+)", (tmp_path / "log").read_text())
+            found = re.search(r"http listening address \S*:(\d+)", (tmp_path / "log").read_text())
             return found and found.group(1)
         url = f"http://127.0.0.1:{wait_for('port', port)}/v1/models"
         for name in "environ", "cmdline":
