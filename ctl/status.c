@@ -1,7 +1,7 @@
 // status.c: moectl status: asks the leader's /status and shows it, once or again and again.
 //
 // Exit codes: 0 the group serves, 1 the leader cannot be asked, 3 it answers and does not serve
-// (waiting, loading, forming, draining).
+// (any other state).
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
 #include "leader/readiness.h"
 
 #define WATCHES_MAX 4096
-#define CHECKS_MAX 512 // at once; each is over in a moment
+#define CHECKS_MAX 512    // at once; each is over in a moment
 #define LOOK_MS 50        // with watches
 #define LOOK_IDLE_MS 1000 // without
 #define FIRST_NS (10 * NS_PER_S)

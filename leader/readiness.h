@@ -17,5 +17,6 @@ enum readiness {
 };
 
 enum readiness readiness(const struct serving *s); // any thread
+const char *readiness_sentence(enum readiness r);
 
 #endif

@@ -309,17 +309,10 @@ void status_model(struct buf *out, const struct serving *s, bool list) {
 }
 
 bool status_ready(struct buf *out, struct serving *s) {
-    static const char *const states[] = {
-        [READY] = "ready",
-        [NOT_READY_DRAINING] = "the server is shutting down",
-        [NOT_READY_HUNG] = "the scheduler does not come round",
-        [NOT_READY_GROUP] = "no group of workers is ready",
-        [NOT_READY_STUCK] = "a step takes too long",
-    };
     struct leader_view view;
     enum readiness found = readiness(s);
     bool ready = found == READY;
-    const char *state = states[found];
+    const char *state = readiness_sentence(found);
     bool seen = found == NOT_READY_GROUP && s->engine->view(s->engine->self, &view) == 0;
     if (seen) state = view.state;
     buf_text(out, ready ? "{\"ready\":true,\"state\":" : "{\"ready\":false,\"state\":");

@@ -35,9 +35,15 @@ static void close_as(struct buf *out, const char *end) {
 
 // --- parts
 
-static const char *group_name(const struct serving *s, const struct leader_view *v) {
-    static const char *const names[] = {"waiting", "loading", "forming", "ready"};
-    return s->draining ? "draining" : names[v->group];
+// A group that is formed and takes nothing new has a worker that was asked to leave.
+static const char *group_name(enum readiness r, const struct leader_view *v) {
+    static const char *const names[] = {"waiting", "loading", "forming", "leaving"};
+    switch (r) {
+    case READY: return "ready";
+    case NOT_READY_DRAINING: return "draining";
+    case NOT_READY_GROUP: return names[v->group];
+    default: return "stuck";
+    }
 }
 
 static void group(struct buf *out, const struct serving *s, const struct leader_view *v) {
@@ -50,9 +56,10 @@ static void group(struct buf *out, const struct serving *s, const struct leader_
         done += present ? k->bytes_done : 0;
         total += present ? k->bytes_total : 0;
     }
-    member_text(out, "state", group_name(s, v));
-    member_text(out, "reason", s->draining ? "the server is shutting down" : v->state);
-    buf_format(out, "\"ready\":%s,", readiness(s) == READY ? "true" : "false");
+    enum readiness r = readiness(s);
+    member_text(out, "state", group_name(r, v));
+    member_text(out, "reason", r == NOT_READY_GROUP ? v->state : readiness_sentence(r));
+    buf_format(out, "\"ready\":%s,", r == READY ? "true" : "false");
     member_count(out, "epoch", v->epoch);
     member_count(out, "workers_wanted", v->n_ranks);
     member_count(out, "workers_ready", n_ready);
