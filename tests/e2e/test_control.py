@@ -418,7 +418,7 @@ def test_a_worker_that_leaves_on_purpose_is_no_error():
     with Cluster(workers=2) as cluster:
         cluster.workers[1].send(signal.SIGTERM)
         assert cluster.workers[1].wait() == 0
-        wait_for("its leave", lambda: re.search(r" info .* worker lost rank \d name worker-2", cluster.leader.log()))
+        wait_for("its leave", lambda: re.search(r" info .* worker left rank \d name worker-2", cluster.leader.log()))
         assert not re.search(r"Z error ", cluster.leader.log())
         assert "waiting for 1 of 2 workers" in ready_state(cluster)[1]
 
