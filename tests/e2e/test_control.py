@@ -208,7 +208,7 @@ def test_members_that_lie_lose_their_place_and_the_leader_lives(build):
         cluster.stop()
 
 
-def test_addresses_that_are_none_and_counters_that_lie_end_nobody(build):
+def test_addresses_that_are_none_end_nobody(build):
     """A group of one, whose worker is forged: it sends noise, and a real worker's address in pieces and bent."""
     cluster = Cluster(workers=1)
     draw = random.Random(7)
