@@ -14,6 +14,7 @@
 
 #define ANSWERS_MAX 1000000
 #define RATE_MAX 100000.0
+#define RATES_MAX 64
 #define OPEN_MAX 16384u        // answers awaited at once
 #define DESCRIPTORS_SPARE 32u  // of the process, beside connections
 #define DESCRIPTORS_LEAST 256u // when the system does not say how many
@@ -149,24 +150,34 @@ static int bench_rate(struct ctl *c, double rate, uint32_t *errors, struct err_t
     return err;
 }
 
-int bench_open(struct ctl *c) {
-    struct err_text e;
-    uint32_t errors = 0;
-    int err = 0;
-    printf("rate,requests,answered,refused,errors,seconds,output_tokens_per_s,"
-           "ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,total_p50_ms,total_p95_ms,total_p99_ms,"
-           "refusal_p50_ms,refusal_p95_ms,refusal_p99_ms,late_p99_ms\n");
-    for (const char *at = c->options.rate; err == 0 && *at != '\0';) {
+// All of them before the first one runs: a slip is not to be found out after minutes.
+static int parse_rates(const char *text, double *rates, uint32_t *n, struct err_text *e) {
+    for (const char *at = text; *at != '\0';) {
         char *end;
         double rate = strtod(at, &end);
         if (end == at || !(rate > 0) || rate > RATE_MAX || (*end != ',' && *end != '\0'))
-            err = err_set(&e, ERR_FATAL_CONFIG,
-                          "--rate: \"%.100s\" is not a list of numbers above 0, up to %g",
-                          c->options.rate, RATE_MAX);
-        else
-            err = bench_rate(c, rate, &errors, &e);
+            return err_set(e, ERR_FATAL_CONFIG,
+                           "--rate: \"%.100s\" is not a list of numbers above 0, up to %g", text,
+                           RATE_MAX);
+        if (*n == RATES_MAX)
+            return err_set(e, ERR_FATAL_CONFIG, "--rate: more than %d numbers", RATES_MAX);
+        rates[(*n)++] = rate;
         at = *end == ',' ? end + 1 : end;
     }
+    return *n != 0 ? 0 : err_set(e, ERR_FATAL_CONFIG, "--rate: no number");
+}
+
+int bench_open(struct ctl *c) {
+    struct err_text e;
+    double rates[RATES_MAX];
+    uint32_t errors = 0, n = 0;
+    int err = parse_rates(c->options.rate, rates, &n, &e);
+    if (err == 0)
+        printf("rate,requests,answered,refused,errors,seconds,output_tokens_per_s,"
+               "ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,total_p50_ms,total_p95_ms,total_p99_ms,"
+               "refusal_p50_ms,refusal_p95_ms,refusal_p99_ms,late_p99_ms\n");
+    for (uint32_t i = 0; i < n && err == 0; i++)
+        err = bench_rate(c, rates[i], &errors, &e);
     if (err != 0) fprintf(stderr, "moectl: %s\n", e.text);
     return err != 0 || errors > 0;
 }

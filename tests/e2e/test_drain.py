@@ -12,7 +12,7 @@ from cluster import Cluster, Process, Reader, wait_for
 
 CHAT = "/v1/chat/completions"
 FEW = ["--max-num-seqs", "3"]  # a worker: with 12 clients of 2 workers, 6 wait
-TOKENS = 1900
+TOKENS = 1500
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
 
