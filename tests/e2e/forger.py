@@ -2,7 +2,6 @@
 import concurrent.futures
 import contextlib
 import importlib
-import pathlib
 import queue
 import re
 import subprocess
@@ -20,11 +19,14 @@ CONTROL_PROTOCOL = int(re.search(r"CONTROL_PROTOCOL (\d+)", (ROOT / "common/net/
 
 
 def load_stubs():
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="moesaic-stubs-"))
-    subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
-                    "control.proto"], check=True)
-    sys.path.insert(0, str(folder))
-    return importlib.import_module("control_pb2")
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{ROOT / 'proto'}", f"--python_out={folder}",
+                        "control.proto"], check=True)
+        sys.path.insert(0, folder)
+        try:
+            return importlib.import_module("control_pb2")
+        finally:
+            sys.path.remove(folder)
 
 
 pb = load_stubs()
