@@ -291,7 +291,7 @@ int main(int argc, char **argv) {
         return code;
     }
     int rc = set_up(&process, &e);
-    if (rc != 0) log_error("main", "cannot start reason %s", e.text);
+    if (rc != 0) log_event(LOG_ERROR, "main", "cannot start", log_text("reason", e.text));
     if (rc == 0) rc = worker_run(process.worker);
     code = rc == 0 ? 0 : rc == ERR_FATAL_CONFIG ? EXIT_USAGE : EXIT_FATAL;
     tear_down(&process);

@@ -25,14 +25,19 @@ struct house {
 };
 
 // Starts everything; the test sets up the script's behaviour and limits first.
-static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
+static void house_start_guarded(struct house *h, const struct toy_house_config *toy,
+                                const struct keys *keys) {
     struct err_text e = {""};
-    struct toy_house_config toy = {MODEL, script, queue_max, 256};
-    toy_house_start(&h->toy, &toy);
+    toy_house_start(&h->toy, toy);
+    h->toy.serving->keys = keys;
     struct api_config config = {
-        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256,
-        .timeout_s = 75};
+        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256, .timeout_s = 75};
     ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
+}
+
+static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
+    struct toy_house_config toy = {MODEL, script, queue_max, 256};
+    house_start_guarded(h, &toy, NULL);
 }
 
 static void house_stop(struct house *h) {
@@ -329,10 +334,10 @@ END_TEST
 START_TEST(an_api_key_guards_v1_and_status) {
     struct house h;
     struct buf out;
-    house_start(&h, (struct toy_script){0}, 64);
     struct keys *set;
     ck_assert_int_eq(keys_create_one(&set, "secret", NULL), 0);
-    h.toy.serving->keys = set;
+    struct toy_house_config toy = {MODEL, (struct toy_script){0}, 64, 256};
+    house_start_guarded(&h, &toy, set);
     json_t *r = post(&h, CHAT, "{" HELLO "}", 401);
     ck_assert_str_eq(string_at(r, "error", "code"), "invalid_api_key");
     json_decref(r);
