@@ -290,6 +290,11 @@ static int reserve(struct serving *s, uint32_t n, struct api_error *e) {
 // One place is there already.
 static int reserve_rest(struct serving *s, const struct openai_request *r, struct api_error *e) {
     uint32_t n = r->n_prompts * r->n;
+    if (n > s->admit.max) // it would not help to try again
+        return api_error_set(e, 400, r->n > 1 ? "n" : r->prompt_field,
+                             "%u choices are more than the %u waiting and running requests that "
+                             "this server allows.",
+                             n, s->admit.max);
     return n == 1 ? 0 : reserve(s, n - 1, e);
 }
 

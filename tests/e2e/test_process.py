@@ -89,11 +89,23 @@ def test_a_second_signal_cuts_the_drain(tmp_path):
 
 def test_full_queue_is_429():
     with Cluster(workers=1, leader_flags=["--max-num-queued-reqs", "3"]) as cluster:
-        full = cluster.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 4})
+        body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 1900, "ignore_eos": True, "n": 3, "stream": True}
+        with requests.post(cluster.url + CHAT, json=body, stream=True, timeout=60) as running:
+            lines = running.iter_lines()  # kept: the stream is closed with it
+            assert next(lines)
+            full = cluster.post(CHAT, {"messages": [{"role": "user", "content": "x"}]})
         assert full.status_code == 429
-        assert full.headers["Retry-After"] == "1"
+        assert int(full.headers["Retry-After"]) >= 1
         assert full.json()["error"]["type"] == "rate_limit_error"
         assert cluster.metric("vllm:admission_rejections_total", reason="queue_full") == 1
+
+
+def test_more_choices_than_the_queue_holds_are_refused_for_good():
+    with Cluster(workers=1, leader_flags=["--max-num-queued-reqs", "3"]) as cluster:
+        never = cluster.post(CHAT, {"messages": [{"role": "user", "content": "x"}], "n": 4})
+        assert never.status_code == 400 and never.json()["error"]["param"] == "n"
+        never = cluster.post("/v1/completions", {"prompt": ["a", "b", "c", "d"]})
+        assert never.status_code == 400 and never.json()["error"]["param"] == "prompt"
 
 
 def test_api_key_is_asked_for(tmp_path):
