@@ -190,6 +190,12 @@ static const char *token_text(const struct tokenizer *t, uint32_t id, size_t *by
     return text == NULL ? "" : text;
 }
 
+void answer_token_name(struct buf *out, const struct tokenizer *t, uint32_t id) {
+    size_t bytes;
+    const char *text = token_text(t, id, &bytes);
+    token_name(out, text, bytes, false);
+}
+
 // {"token":...,"logprob":...,"bytes":[...] without the closing brace.
 static void chat_token(struct buf *out, const struct tokenizer *t, uint32_t id, float logprob) {
     size_t bytes;
@@ -219,9 +225,7 @@ static void add_chat(struct answer_logprobs *l, const struct tokenizer *t,
 }
 
 static void add_pair(struct buf *out, const struct tokenizer *t, uint32_t id, float logprob) {
-    size_t bytes;
-    const char *text = token_text(t, id, &bytes);
-    token_name(out, text, bytes, false);
+    answer_token_name(out, t, id);
     buf_text(out, ":");
     logprob_value(out, logprob);
 }
@@ -231,11 +235,9 @@ static void add_pair(struct buf *out, const struct tokenizer *t, uint32_t id, fl
 static void add_completion(struct answer_logprobs *l, const struct tokenizer *t,
                            const struct token_event *ev, uint32_t n_top) {
     const char *comma = l->n_tokens != 0 ? "," : "";
-    size_t bytes;
-    const char *text = token_text(t, ev->token, &bytes);
     bool seen = false;
     buf_text(&l->first, comma);
-    token_name(&l->first, text, bytes, false);
+    answer_token_name(&l->first, t, ev->token);
     buf_text(&l->values, comma);
     logprob_value(&l->values, ev->logprob);
     buf_format(&l->offsets, "%s%llu", comma, (unsigned long long)l->text_offset);

@@ -68,6 +68,9 @@ struct answer_choice {
 };
 void answer_choice(struct buf *out, const struct answer_choice *c);
 
+// A token's text as a JSON string; one that is no UTF-8 is spelt "bytes:\\xe2\\x82".
+void answer_token_name(struct buf *out, const struct tokenizer *t, uint32_t id);
+
 // Log-probabilities collected token by token, in the shape of the endpoint.
 struct answer_logprobs {
     bool chat;

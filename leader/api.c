@@ -13,6 +13,7 @@
 #include "leader/rpc.h"
 #include "leader/status.h"
 #include "leader/stream.h"
+#include "leader/tokens.h"
 
 #define RENDER_THREADS 2
 #define BODIES_BYTES_MAX (UINT64_C(512) << 20)
@@ -63,6 +64,16 @@ static void chat_completions(void *context, struct http_call *call) {
 
 static void completions(void *context, struct http_call *call) {
     generate(context, call, false);
+}
+
+static void tokenize(void *context, struct http_call *call) {
+    struct api *a = context;
+    tokens_take(a->render, call, TOKENS_ENCODE);
+}
+
+static void detokenize(void *context, struct http_call *call) {
+    struct api *a = context;
+    tokens_take(a->render, call, TOKENS_DECODE);
 }
 
 // --- models
@@ -140,6 +151,8 @@ static void metrics(void *context, struct http_call *call) {
 static const struct http_route routes[] = {
     {"/v1/chat/completions", HTTP_POST, chat_completions, true},
     {"/v1/completions", HTTP_POST, completions, true},
+    {"/tokenize", HTTP_POST, tokenize, true},
+    {"/detokenize", HTTP_POST, detokenize, true},
     {"/v1/models", HTTP_GET, models, true},
     {"/v1/models/", HTTP_GET, model, true},
     {"/health", HTTP_GET, health, false},

@@ -90,7 +90,7 @@ static int not_json(const struct openai_body *body, const json_error_t *error,
                          error->text, at, name);
 }
 
-static int load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
+int openai_load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
     json_error_t error;
     struct shape shape = shape_of(body->text, body->bytes);
     if (shape.n_commas > JSON_VALUES_MAX)
@@ -224,24 +224,27 @@ int openai_messages(struct openai_request *r, const json_t *messages, struct api
 
 // --- prompts
 
-static int prompt_error(struct api_error *e) {
+static int prompt_error(const struct openai_request *r, struct api_error *e) {
+    if (strcmp(r->prompt_field, "prompt") != 0)
+        return api_error_set(e, 400, r->prompt_field,
+                             "'%s' must be a list of token ids of this model.", r->prompt_field);
     return api_error_set(e, 400, "prompt",
                          "'prompt' must be a string, a list of strings, a list of token ids of "
                          "this model, or a list of such lists.");
 }
 
-static int read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,
+int openai_read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,
                     struct openai_prompt *out, struct api_error *e) {
     size_t n = json_array_size(list);
     size_t bytes;
     if (n == 0 || n > POSITIONS_MAX || !size_mul(n, sizeof(uint32_t), &bytes))
-        return prompt_error(e);
+        return prompt_error(r, e);
     uint32_t *ids = arena_alloc(&r->arena, bytes);
     if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     for (size_t i = 0; i < n; i++) {
         const json_t *id = json_array_get(list, i);
         if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
-            return prompt_error(e);
+            return prompt_error(r, e);
         ids[i] = (uint32_t)json_integer_value(id);
     }
     *out = (struct openai_prompt){.ids = ids, .n_ids = (uint32_t)n};
@@ -250,7 +253,7 @@ static int read_ids(struct openai_request *r, const json_t *list, uint32_t vocab
 
 static int read_prompt(struct openai_request *r, const json_t *value, uint32_t vocab,
                        struct openai_prompt *out, struct api_error *e) {
-    if (!json_is_string(value)) return read_ids(r, value, vocab, out, e);
+    if (!json_is_string(value)) return openai_read_ids(r, value, vocab, out, e);
     *out = (struct openai_prompt){.text = json_string_value(value),
                                   .text_bytes = json_string_length(value)};
     return 0;
@@ -260,7 +263,7 @@ static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_err
     const json_t *prompt = json_object_get(r->root, "prompt");
     bool one = json_is_string(prompt) || json_is_integer(json_array_get(prompt, 0));
     size_t n = one ? 1 : json_array_size(prompt);
-    if (n == 0) return prompt_error(e);
+    if (n == 0) return prompt_error(r, e);
     if (n > PROMPTS_MAX)
         return api_error_set(e, 400, "prompt", "'prompt' may have at most %d prompts.",
                              PROMPTS_MAX);
@@ -285,6 +288,7 @@ void openai_request_init(struct openai_request *r, bool chat, const struct opena
     r->n = 1;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;
+    r->add_special_tokens = !chat;
     r->sampling.temperature = d->temperature;
     r->sampling.top_p = d->top_p;
     r->sampling.min_p = d->min_p;
@@ -298,7 +302,7 @@ int openai_parse(struct openai_request *out, const struct openai_body *body,
     struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
     openai_request_init(&r, body->chat, defaults);
     if (!r.chat && defaults->max_tokens == 0) r.max_tokens_default = COMPLETION_TOKENS_DEFAULT;
-    int rc = load_body(&r.root, body, e);
+    int rc = openai_load_body(&r.root, body, e);
     if (rc == 0) rc = openai_fields_read(&reader, r.root);
     if (rc == 0) rc = openai_fields_check(&reader);
     if (rc == 0)

@@ -1,4 +1,5 @@
-// openai.h: JSON to a checked request: the bodies of /v1/chat/completions and /v1/completions.
+// openai.h: JSON to a checked request: the bodies of /v1/chat/completions and /v1/completions, and
+// of /tokenize and /detokenize, which are requests without an answer's fields.
 //
 // Before it api.c, after it render.c. No I/O and no state: fuzzed as a whole. What would change an
 // answer and is not supported is refused by name; what could not change it (user, metadata, store,
@@ -58,6 +59,8 @@ struct openai_request {
     uint32_t stop_ids[STOP_IDS_MAX];
     bool stream, include_usage;
     bool ignore_eos, skip_special_tokens, add_generation_prompt, return_token_ids;
+    bool add_special_tokens; // around a prompt that is no chat
+    bool return_token_strs;  // /tokenize
 };
 
 struct openai_body {
@@ -68,6 +71,12 @@ struct openai_body {
 // 0 or ERR_REQ_INVALID with e filled; out is then untouched.
 int openai_parse(struct openai_request *out, const struct openai_body *body,
                  const struct openai_defaults *defaults, struct api_error *e);
+// chat becomes true when the body has messages.
+int openai_parse_tokenize(struct openai_request *out, const struct openai_body *body,
+                          const struct openai_defaults *defaults, struct api_error *e);
+// The ids are the only prompt; there may be none.
+int openai_parse_detokenize(struct openai_request *out, const struct openai_body *body,
+                            const struct openai_defaults *defaults, struct api_error *e);
 void openai_request_finish(struct openai_request *r);
 
 // For a client whose message is no JSON body (rpc_request.c): an empty request of the defaults, and

@@ -225,6 +225,13 @@ static int read_modalities(struct openai_reader *r, const struct openai_field *f
     return ok ? 0 : unsupported(r, f);
 }
 
+// A template writes the model's first tokens itself.
+static int read_add_special(struct openai_reader *r, const struct openai_field *f,
+                            const json_t *value) {
+    int rc = read_bool(r, f, value);
+    return rc == 0 && r->request->chat && r->request->add_special_tokens ? unsupported(r, f) : rc;
+}
+
 static bool is_neutral(const json_t *value, enum neutral neutral) {
     switch (neutral) {
     case NEUTRAL_NONE: return false;
@@ -247,7 +254,7 @@ static int refuse(struct openai_reader *r, const struct openai_field *f, const j
     { name, where, refuse, 0, 0, 0, neutral }
 
 static const struct openai_field fields[] = {
-    {"model", BOTH, read_model, 0, 0, 0, 0},
+    {"model", ANY, read_model, 0, 0, 0, 0},
     {"stream", BOTH, read_bool, AT(stream), 0, 0, 0},
     {"stream_options", BOTH, read_stream_options, 0, 0, 0, 0},
     {"temperature", BOTH, read_temperature, AT(sampling.temperature), 0, 2, 0},
@@ -274,8 +281,10 @@ static const struct openai_field fields[] = {
     {"logprobs", COMPLETION, read_logprobs_count, 0, 0, TOP_LOGPROBS_MAX, 0},
     {"ignore_eos", BOTH, read_bool, AT(ignore_eos), 0, 0, 0},
     {"skip_special_tokens", BOTH, read_bool, AT(skip_special_tokens), 0, 0, 0},
-    {"add_generation_prompt", CHAT, read_bool, AT(add_generation_prompt), 0, 0, 0},
+    {"add_generation_prompt", MESSAGES, read_bool, AT(add_generation_prompt), 0, 0, 0},
     {"return_token_ids", BOTH, read_bool, AT(return_token_ids), 0, 0, 0},
+    {"return_token_strs", TOKENIZE, read_bool, AT(return_token_strs), 0, 0, 0},
+    {"add_special_tokens", BOTH | TOKENIZE, read_add_special, AT(add_special_tokens), 0, 0, 0},
 
     {"response_format", BOTH, read_response_format, 0, 0, 0, 0},
     {"tool_choice", CHAT, read_tool_choice, 0, 0, 0, 0},
@@ -286,7 +295,7 @@ static const struct openai_field fields[] = {
     REFUSED("suffix", COMPLETION, NEUTRAL_EMPTY),
     REFUSED("echo", BOTH, NEUTRAL_FALSE),
     REFUSED("prompt_logprobs", BOTH, NEUTRAL_NONE),
-    REFUSED("tools", CHAT, NEUTRAL_EMPTY),
+    REFUSED("tools", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("functions", CHAT, NEUTRAL_EMPTY),
     REFUSED("function_call", CHAT, NEUTRAL_NONE),
     REFUSED("audio", CHAT, NEUTRAL_NONE),
@@ -305,18 +314,17 @@ static const struct openai_field fields[] = {
     REFUSED("guided_grammar", BOTH, NEUTRAL_NONE),
     REFUSED("grammar", BOTH, NEUTRAL_NONE),
     REFUSED("json_schema", BOTH, NEUTRAL_NONE),
-    REFUSED("chat_template", CHAT, NEUTRAL_NONE),
-    REFUSED("chat_template_kwargs", CHAT, NEUTRAL_EMPTY),
-    REFUSED("continue_final_message", CHAT, NEUTRAL_FALSE),
-    REFUSED("documents", CHAT, NEUTRAL_EMPTY),
-    REFUSED("add_special_tokens", BOTH, NEUTRAL_NONE),
+    REFUSED("chat_template", MESSAGES, NEUTRAL_NONE),
+    REFUSED("chat_template_kwargs", MESSAGES, NEUTRAL_EMPTY),
+    REFUSED("continue_final_message", MESSAGES, NEUTRAL_FALSE),
+    REFUSED("documents", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("prompt_embeds", COMPLETION, NEUTRAL_NONE),
-    REFUSED("mm_processor_kwargs", CHAT, NEUTRAL_EMPTY),
+    REFUSED("mm_processor_kwargs", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("kv_transfer_params", BOTH, NEUTRAL_NONE),
 };
 
 int openai_fields_read(struct openai_reader *r, const json_t *root) {
-    int here = r->request->chat ? CHAT : COMPLETION;
+    int here = r->where != 0 ? r->where : r->request->chat ? CHAT : COMPLETION;
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         const struct openai_field *f = &fields[i];
         const json_t *value = json_object_get(root, f->name);

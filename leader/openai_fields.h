@@ -12,11 +12,20 @@ struct openai_reader {
     struct openai_request *request;
     const struct openai_defaults *defaults;
     struct api_error *error;
+    int where; // whose fields are read; 0: CHAT or COMPLETION, as the request is
     uint32_t max_completion_tokens; // 0 = not given; wins over max_tokens, its older name
     bool has_top_logprobs, has_stream_options;
 };
 
-enum { CHAT = 1, COMPLETION = 2, BOTH = CHAT | COMPLETION };
+enum {
+    CHAT = 1,
+    COMPLETION = 2,
+    BOTH = CHAT | COMPLETION,
+    TOKENIZE = 4,
+    DETOKENIZE = 8,
+    ANY = BOTH | TOKENIZE | DETOKENIZE,
+    MESSAGES = CHAT | TOKENIZE, // what may have messages
+};
 
 // The value of a refused field that changes nothing, and is therefore accepted.
 enum neutral { NEUTRAL_NONE, NEUTRAL_FALSE, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_EMPTY };
@@ -42,6 +51,11 @@ int openai_read_allowed_ids(struct openai_reader *r, const struct openai_field *
                             const json_t *value);
 int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
                           const json_t *value);
+
+// openai.c, for its twin openai_tokens.c
+int openai_load_body(struct json_t **out, const struct openai_body *body, struct api_error *e);
+int openai_read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,
+                    struct openai_prompt *out, struct api_error *e);
 
 // Reads every known field but messages and prompt.
 int openai_fields_read(struct openai_reader *r, const json_t *root);

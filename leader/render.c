@@ -1,20 +1,22 @@
 // render.c: see render.h.
 #include "leader/render.h"
 
-#include <jansson.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "leader/prompt.h"
 #include "leader/words.h"
 
 #define THREADS_MAX 16
 
 struct job {
-    struct queue_link link; // first member
-    struct client client;   // held
+    struct queue_link link;  // first member
+    struct client client;    // held; of a generation
+    struct render_task task; // run is NULL: a generation
 };
 
 struct render {
@@ -24,81 +26,6 @@ struct render {
     pthread_t threads[THREADS_MAX];
     uint32_t n_threads;
 };
-
-// --- prompts to ids
-
-static int too_long(const struct serving *s, const struct openai_request *r, struct api_error *e) {
-    int rc = api_error_set(e, 400, r->prompt_field,
-                           "This model's maximum context length is %u tokens; '%s' fills it and "
-                           "leaves no room for an answer.",
-                           s->max_model_len, r->prompt_field);
-    return api_error_code(e, rc, "context_length_exceeded");
-}
-
-static int encode_failed(const struct serving *s, const struct openai_request *r, int code,
-                         const char *text, struct api_error *e) {
-    if (code == ERR_REQ_TOO_LARGE) return too_long(s, r, e);
-    return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->prompt_field, "%s", text);
-}
-
-static int encode_chat(const struct serving *s, const struct openai_request *r, struct id_list *out,
-                       struct api_error *e) {
-    struct err_text text = {"memory is out"};
-    struct chat_output prompt = {0};
-    if (s->chat_template == NULL)
-        return api_error_code(
-            e,
-            api_error_set(e, 400, r->prompt_field,
-                          "this model has no chat template; send it a prompt instead."),
-            "no_chat_template");
-    json_t *variables = json_pack("{s:O, s:b, s:s, s:s}", "messages", r->messages,
-                                  "add_generation_prompt", (int)r->add_generation_prompt,
-                                  "bos_token", s->bos_token, "eos_token", s->eos_token);
-    if (variables == NULL) return api_error_set(e, 500, NULL, "memory is out.");
-    int rc = chat_template_render(s->chat_template, variables, env_wall_ns(s->env), &prompt, &text);
-    json_decref(variables);
-    if (rc == 0) {
-        rc = tokenizer_encode_spans(s->tokenizer, &prompt, s->max_model_len, out, &text);
-        chat_output_finish(&prompt);
-    }
-    return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
-}
-
-// A completion's prompt is the client's as a whole, so its special tokens count, and the model's
-// own
-// ("<s>") are added.
-static int encode_text(const struct serving *s, const struct openai_request *r,
-                       const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
-    struct err_text text = {"memory is out"};
-    const struct encode_text prompt = {.text = p->text,
-                                       .bytes = p->text_bytes,
-                                       .parse_special = true,
-                                       .ids_max = s->max_model_len,
-                                       .add_special = true};
-    int rc = tokenizer_encode(s->tokenizer, &prompt, out, &text);
-    return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
-}
-
-static int encode_ids(const struct serving *s, const struct openai_request *r,
-                      const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
-    if (p->n_ids >= s->max_model_len) return too_long(s, r, e);
-    uint32_t *ids = mem_array(p->n_ids, sizeof *ids);
-    if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
-    memcpy(ids, p->ids, p->n_ids * sizeof *ids);
-    *out = (struct id_list){.ids = ids, .n = p->n_ids, .capacity = p->n_ids};
-    return 0;
-}
-
-static int encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
-                  struct id_list *out, struct api_error *e) {
-    const struct openai_prompt *p = r->chat ? NULL : &r->prompts[prompt];
-    int rc = r->chat           ? encode_chat(s, r, out, e)
-             : p->text != NULL ? encode_text(s, r, p, out, e)
-                               : encode_ids(s, r, p, out, e);
-    if (rc != 0) return rc;
-    if (out->n == 0) return api_error_set(e, 400, r->prompt_field, "the prompt is empty.");
-    return out->n >= s->max_model_len ? too_long(s, r, e) : 0;
-}
 
 // --- ids to requests
 
@@ -166,7 +93,8 @@ static int make_prompt_requests(struct generation *g, uint32_t prompt, struct re
                                 struct api_error *e) {
     struct id_list ids = {0};
     uint32_t n = g->request.n;
-    int rc = encode(g->serving, &g->request, prompt, &ids, e);
+    int rc = prompt_encode(g->serving, &g->request, prompt, &ids, e);
+    if (rc == 0) rc = prompt_check_room(g->serving, &g->request, ids.n, e);
     for (uint32_t k = 0; k < n && rc == 0; k++)
         rc = make_request(&g->choices[prompt * n + k], &ids, &list[prompt * n + k], e);
     id_list_finish(&ids);
@@ -269,10 +197,8 @@ static int unavailable(struct serving *s, struct api_error *e) {
 }
 
 static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
-    if (r->model != NULL && strcmp(r->model, s->model_name) != 0) {
-        int rc = api_error_set(e, 404, "model", "The model '%.200s' does not exist.", r->model);
-        return api_error_code(e, rc, "model_not_found");
-    }
+    int rc = prompt_check_model(s, r, e);
+    if (rc != 0) return rc;
     return s->engine->ready(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
 }
 
@@ -335,13 +261,22 @@ static void work(struct render *r, struct client client) {
     client.ops->fail(client.self, false, &e);
 }
 
+static void run_task(struct render *r, const struct render_task *task) {
+    task->run(r->serving, task->context);
+    admit_release(&r->serving->admit, 1);
+}
+
 static void *render_thread(void *context) {
     struct render *r = context;
     struct queue_link *link;
     while ((link = queue_take(&r->jobs)) != NULL) {
         struct job *job = (struct job *)link;
-        work(r, job->client);
-        job->client.ops->release(job->client.self);
+        if (job->task.run != NULL) {
+            run_task(r, &job->task);
+        } else {
+            work(r, job->client);
+            job->client.ops->release(job->client.self);
+        }
         mem_free(job);
     }
     return NULL;
@@ -391,4 +326,19 @@ bool render_take(struct render *r, struct client client) {
     job->client = client;
     queue_push(&r->jobs, &job->link);
     return true;
+}
+
+int render_run(struct render *r, const struct render_task *task, struct api_error *e) {
+    struct serving *s = r->serving;
+    if (s->draining) return unavailable(s, e);
+    int rc = reserve(s, 1, e);
+    if (rc != 0) return rc;
+    struct job *job = mem_zalloc(sizeof *job);
+    if (job == NULL) {
+        admit_release(&s->admit, 1);
+        return api_error_set(e, 503, NULL, "memory is out.");
+    }
+    job->task = *task;
+    queue_push(&r->jobs, &job->link);
+    return 0;
 }

@@ -20,4 +20,12 @@ void render_destroy(struct render *r);
 // Any thread: takes a client whose message is complete. False when memory is out.
 bool render_take(struct render *r, struct client client);
 
+// Other work with prompts, which takes a place in the queue as well while it waits and runs.
+struct render_task {
+    void (*run)(struct serving *s, void *context); // render thread, once
+    void *context;
+};
+// Any thread. On an error (no place, draining) e is filled and the task will not run.
+int render_run(struct render *r, const struct render_task *task, struct api_error *e);
+
 #endif

@@ -331,6 +331,27 @@ START_TEST(stopping_ends_calls_in_flight) {
 }
 END_TEST
 
+START_TEST(tokens_are_counted_without_a_group_and_take_a_place) {
+    struct house h;
+    house_start(&h, (struct toy_script){.not_ready = true}, 1);
+    json_t *r = post(&h, "/tokenize", "{" HELLO ",\"return_token_strs\":true}", 200);
+    size_t n = json_array_size(json_object_get(r, "tokens"));
+    ck_assert(n > 3 && json_integer_value(json_object_get(r, "count")) == (json_int_t)n);
+    ck_assert_uint_eq(json_array_size(json_object_get(r, "token_strs")), n);
+    ck_assert_int_eq(json_integer_value(json_object_get(r, "max_model_len")), 256);
+    json_decref(r);
+    // The place is free again once the answer is made.
+    while (h.toy.serving->admit.in_flight != 0)
+        usleep(1000);
+    ck_assert(admit_reserve(&h.toy.serving->admit, 1));
+    json_decref(post(&h, "/tokenize", "{\"prompt\":\"a\"}", 429));
+    admit_release(&h.toy.serving->admit, 1);
+    api_drain(h.api);
+    json_decref(post(&h, "/detokenize", "{\"tokens\":[1]}", 503));
+    house_stop(&h);
+}
+END_TEST
+
 START_TEST(an_api_key_guards_v1_and_status) {
     struct house h;
     struct buf out;
@@ -341,6 +362,8 @@ START_TEST(an_api_key_guards_v1_and_status) {
     json_t *r = post(&h, CHAT, "{" HELLO "}", 401);
     ck_assert_str_eq(string_at(r, "error", "code"), "invalid_api_key");
     json_decref(r);
+    json_decref(post(&h, "/tokenize", "{\"prompt\":\"a\"}", 401));
+    json_decref(post(&h, "/detokenize", "{\"tokens\":[1]}", 401));
     static const char *const keys[] = {"secre", "secret", "secretsecret", "x"};
     for (size_t i = 0; i < 4; i++) {
         char request[256];
@@ -445,6 +468,7 @@ int main(void) {
     tcase_add_test(t, an_error_after_the_headers_is_one_event_then_done);
     tcase_add_test(t, clients_that_leave_are_aborted_streaming_waiting_and_queued);
     tcase_add_test(t, stopping_ends_calls_in_flight);
+    tcase_add_test(t, tokens_are_counted_without_a_group_and_take_a_place);
     tcase_add_test(t, an_api_key_guards_v1_and_status);
     tcase_add_test(t, status_is_one_object_with_the_same_numbers_as_metrics);
     tcase_add_test(t, metrics_count_what_happened);

@@ -1,0 +1,20 @@
+// prompt.h: a request's prompts to token ids: the model's template, then its tokenizer.
+//
+// Render threads only: a long prompt takes its time. Between openai.c and render.c in a request's
+// walk; tokens.c shows what comes out.
+#ifndef MOESAIC_LEADER_PROMPT_H
+#define MOESAIC_LEADER_PROMPT_H
+
+#include "leader/serving.h"
+
+// Appends the ids of one prompt, at most max_model_len. On an error e names the field.
+int prompt_encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
+                  struct id_list *out, struct api_error *e);
+// An answer needs a prompt, and room behind it.
+int prompt_check_room(const struct serving *s, const struct openai_request *r, size_t n_ids,
+                      struct api_error *e);
+// A model that the request names is the one that is served.
+int prompt_check_model(const struct serving *s, const struct openai_request *r,
+                       struct api_error *e);
+
+#endif
