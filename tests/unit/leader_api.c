@@ -231,7 +231,12 @@ START_TEST(a_full_queue_answers_429_and_frees_its_places) {
     struct house h;
     struct buf out;
     house_start(&h, (struct toy_script){0}, 3);
-    http_client_post(h.port, CHAT, "{\"n\":4," HELLO "}", &out);
+    json_t *r = post(&h, CHAT, "{\"n\":4," HELLO "}", 400); // never, however long it waits
+    ck_assert_str_eq(string_at(r, "error", "param"), "n");
+    json_decref(r);
+    ck_assert(admit_reserve(&h.toy.serving->admit, 1));
+    http_client_post(h.port, CHAT, "{\"n\":3," HELLO "}", &out);
+    admit_release(&h.toy.serving->admit, 1);
     ck_assert_int_eq(http_client_status(&out), 429);
     ck_assert(strstr(out.data, "Retry-After: 1\r\n") != NULL);
     buf_finish(&out);
