@@ -78,13 +78,19 @@ static bool bad_format(const struct call *c, const char *what) {
     return render_fail(c->r, ERR_REQ_INVALID, "chat template: format: %s", what);
 }
 
+static bool has_conversion(const struct text *field) {
+    for (size_t i = 0; i < field->n; i++) {
+        if (memchr(".[!:", field->bytes[i], 4) != NULL) return true;
+    }
+    return false;
+}
+
 // The argument of a field: {} the next one, {0} by place, {name} by name.
 static bool field_value(const struct call *c, const struct text *field, size_t *next,
                         const struct value **out) {
     size_t place = 0;
     *out = NULL;
-    if (strcspn(field->bytes, ".[!:") < field->n)
-        return bad_format(c, "fields with conversions are not supported");
+    if (has_conversion(field)) return bad_format(c, "fields with conversions are not supported");
     bool digits = field->n > 0 && field->n < 4;
     for (size_t i = 0; i < field->n && digits; i++) {
         digits = field->bytes[i] >= '0' && field->bytes[i] <= '9';

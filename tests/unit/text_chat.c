@@ -241,6 +241,20 @@ START_TEST(steps_and_memory_are_limited_when_a_template_runs) {
 }
 END_TEST
 
+// The text ends where its memory does, and has none of the characters that a field is searched for.
+START_TEST(a_format_is_read_no_further_than_it_is_long) {
+    enum { BYTES = 65536 };
+    static const char begin[] = "{{ '", end[] = "{}'.format(1) }}";
+    static char source[BYTES + 64];
+    struct err_text e = {{0}};
+    size_t n = sizeof begin - 1;
+    memcpy(source, begin, n);
+    memset(source + n, 'x', BYTES - 2);
+    memcpy(source + n + BYTES - 2, end, sizeof end);
+    ck_assert_int_eq(render_defaults(source, &e), 0);
+}
+END_TEST
+
 START_TEST(rendering_survives_every_failing_allocation) {
     static const char source[] = "{% macro m(a='x') %}{{ a|upper }}{% endmacro %}{% for k, v in "
                                  "d.items() if v %}{{ k ~ m(v|string) }}"
@@ -352,6 +366,7 @@ int main(void) {
     tcase_add_test(t, what_differs_from_python_at_run_time_is_refused_not_approximated);
     tcase_add_test(t, depth_is_limited_when_a_template_is_loaded);
     tcase_add_test(t, steps_and_memory_are_limited_when_a_template_runs);
+    tcase_add_test(t, a_format_is_read_no_further_than_it_is_long);
     tcase_add_test(t, rendering_survives_every_failing_allocation);
     tcase_add_test(t, text_of_messages_is_not_trusted_and_text_of_the_template_is);
     tcase_add_test(t, a_conversation_has_the_ids_that_hugging_face_gives_it);
