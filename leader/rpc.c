@@ -136,6 +136,7 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
                                         .keepalive_ms = KEEPALIVE_MS};
     struct grpc_method method = generate;
     method.context = r;
+    if (config->idle_ns != 0) method.first_ns = method.end_ns = config->idle_ns;
     int rc = grpc_server_host_create(&r->host, &server, e);
     if (rc == 0) grpc_server_host_register(r->host, &method);
     if (rc == 0) rpc_unary_register(r);

@@ -20,6 +20,7 @@ struct rpc_config {
     struct tls_files *tls;     // NULL: plain text
     uint32_t calls_max;        // above what admission allows: a full server must still say so
     uint64_t bodies_bytes_max; // all requests that wait for the render pool
+    int64_t idle_ns; // what a request may take to come, and an answer's rest to be read; 0: 75 s
 };
 
 int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,

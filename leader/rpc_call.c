@@ -108,14 +108,14 @@ static int send_delta(struct rpc_call *c, uint32_t index) {
     return rc;
 }
 
-// The choices take turns.
-static int send_next(struct rpc_call *c) {
+// The choices take turns. False: none of them has news.
+static bool find_news(struct rpc_call *c, uint32_t *index) {
     for (uint32_t i = 0; i < c->n_deltas; i++) {
-        uint32_t index = c->next_delta;
-        c->next_delta = (index + 1) % c->n_deltas;
-        if (c->deltas[index].fresh) return send_delta(c, index);
+        *index = c->next_delta;
+        c->next_delta = (*index + 1) % c->n_deltas;
+        if (c->deltas[*index].fresh) return true;
     }
-    return 0;
+    return false;
 }
 
 static void lose_name(struct rpc_call *c) {
@@ -141,11 +141,21 @@ static void send_end(struct rpc_call *c) {
         grpc_server_call_end(c->grpc, how->code, how->text);
 }
 
+// When nothing more will come, the rest does not wait for the message before it: with the status in
+// its queue gRPC's side knows since when the client owes us its reading, and ends one that does
+// not.
 int rpc_call_pump(struct rpc_call *c) {
-    if (c->gone || c->sending) return 0;
-    int rc = send_next(c);
+    int rc = 0;
+    while (rc == 0 && !c->gone && !c->end_sent && (c->ended || !c->sending)) {
+        uint32_t index;
+        if (find_news(c, &index))
+            rc = send_delta(c, index);
+        else if (c->ended)
+            send_end(c);
+        else
+            break;
+    }
     if (rc == ERR_FATAL_NOMEM) rpc_call_cut(c, GRPC_STATUS_INTERNAL, "memory is out");
-    if (rc == 0 && !c->sending && c->ended && !c->end_sent) send_end(c);
     return rc;
 }
 

@@ -25,7 +25,8 @@ void rpc_house_start(struct rpc_house *h, const struct rpc_house_config *config)
                              .render = h->render,
                              .host = "127.0.0.1",
                              .calls_max = config->calls_max,
-                             .bodies_bytes_max = bodies != 0 ? bodies : 1u << 20};
+                             .bodies_bytes_max = bodies != 0 ? bodies : 1u << 20,
+                             .idle_ns = config->idle_ns};
     ck_assert_msg(rpc_start(&h->rpc, &rpc, &h->port, &e) == 0, "%s", e.text);
 }
 

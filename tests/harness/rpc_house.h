@@ -25,6 +25,7 @@ struct rpc_house_config {
     struct toy_script script;
     uint32_t queue_max, calls_max;
     uint64_t bodies_bytes_max;            // 0: a MiB
+    int64_t idle_ns;                      // 0: as ever
     void (*prepare)(struct rpc_house *h); // before anybody serves; may be NULL
 };
 

@@ -148,6 +148,35 @@ START_TEST(a_late_reader_gets_everything_in_few_messages) {
 }
 END_TEST
 
+static bool await_no_call(const struct rpc_house *h) {
+    struct waker *w = NULL;
+    ck_assert_int_eq(waker_create(h->toy.env, &w), 0);
+    for (int i = 0; i < 2000 && rpc_n_calls(h->rpc) != 0; i++)
+        waker_wait(w, env_now_ns(h->toy.env) + 10 * NS_PER_MS);
+    waker_destroy(w);
+    return rpc_n_calls(h->rpc) == 0;
+}
+
+// Nothing else would ever end it: its connection is alive, and too little waits for it to be cut.
+START_TEST(an_answer_that_has_ended_and_is_not_read_holds_its_call_only_so_long) {
+    static uint32_t ids[8000];
+    struct rpc_house h;
+    struct rpc_house_config config = {.model = MODEL,
+                                      .script = long_script(&h, ids, 8000),
+                                      .queue_max = 64,
+                                      .calls_max = 64,
+                                      .idle_ns = NS_PER_S};
+    rpc_house_start(&h, &config);
+    struct rpc_client *c = ask(&h, true);
+    ck_assert(toy_engine_await(h.toy.toy, 1));
+    ck_assert(toy_engine_await(h.toy.toy, 0));
+    ck_assert_uint_eq(toy_engine_counts(h.toy.toy).aborted, 0); // it was not cut
+    ck_assert(await_no_call(&h));
+    rpc_client_close(c);
+    rpc_house_stop(&h);
+}
+END_TEST
+
 // --- clients that leave, limits, the end
 
 START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
@@ -370,6 +399,7 @@ int main(void) {
     tcase_add_test(t, errors_before_the_first_token_are_statuses);
     tcase_add_test(t, a_client_that_never_reads_is_cut_and_its_request_aborted);
     tcase_add_test(t, a_late_reader_gets_everything_in_few_messages);
+    tcase_add_test(t, an_answer_that_has_ended_and_is_not_read_holds_its_call_only_so_long);
     tcase_add_test(t, a_client_that_leaves_ends_its_request_whether_it_waits_or_runs);
     tcase_add_test(t, calls_above_the_limits_are_refused);
     tcase_add_test(t, a_server_that_stops_ends_silent_waiting_and_running_calls);
