@@ -87,6 +87,7 @@ int grpc_reflection_create(struct grpc_reflection **out, struct grpc_server_host
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct grpc_method method = {.path = paths[i],
                                      .first_ns = FIRST_NS,
+                                     .calls_max = GRPC_REFLECTION_STREAMS_MAX,
                                      .context = r,
                                      .opened = opened,
                                      .message = message,

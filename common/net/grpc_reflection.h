@@ -8,6 +8,10 @@
 
 #include "common/net/grpc_server.h"
 
+// At once, of each version: a client that does not read costs some megabytes, which no quota
+// counts.
+#define GRPC_REFLECTION_STREAMS_MAX 64
+
 struct grpc_reflection;
 
 // Registers its methods, before the host's start and after those it is to list.

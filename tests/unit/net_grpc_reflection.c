@@ -91,6 +91,28 @@ START_TEST(a_client_that_asks_without_reading_is_sent_away) {
 }
 END_TEST
 
+START_TEST(streams_are_refused_above_their_number) {
+    struct rpc_client *open[GRPC_REFLECTION_STREAMS_MAX];
+    struct house h;
+    struct buf message;
+    char text[256];
+    house_start(&h);
+    buf_init(&message, 0);
+    for (int i = 0; i < GRPC_REFLECTION_STREAMS_MAX; i++) {
+        open[i] = rpc_client_open(h.port, PATH, false);
+        rpc_client_send(open[i], SERVICES, 3);
+        ck_assert(rpc_client_read(open[i], &message));
+    }
+    struct rpc_client *above = rpc_client_open(h.port, PATH, false);
+    ck_assert_int_eq(rpc_client_status(above, text, sizeof text), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    rpc_client_close(above);
+    for (int i = 0; i < GRPC_REFLECTION_STREAMS_MAX; i++)
+        rpc_client_close(open[i]);
+    buf_finish(&message);
+    house_stop(&h);
+}
+END_TEST
+
 START_TEST(a_message_that_is_no_question_ends_the_call) {
     struct house h;
     char text[256];
@@ -110,6 +132,7 @@ int main(void) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, each_question_has_an_answer_and_the_last_ends_the_call);
     tcase_add_test(t, a_client_that_asks_without_reading_is_sent_away);
+    tcase_add_test(t, streams_are_refused_above_their_number);
     tcase_add_test(t, a_message_that_is_no_question_ends_the_call);
     suite_add_tcase(s, t);
     setenv("CK_FORK", "no", 1); // gRPC does not survive a fork
