@@ -70,7 +70,7 @@ int openai_read_allowed_ids(struct openai_reader *r, const struct openai_field *
     return 0;
 }
 
-// Their tokens are made where prompts are (steer_words.c).
+// Their tokens are made where prompts are (words.c).
 int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
                           const json_t *value) {
     struct openai_request *q = r->request;

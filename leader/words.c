@@ -27,7 +27,9 @@ static int encode(struct words *w, const char *text, size_t bytes, struct id_lis
 
 static int add(struct words *w, const struct id_list *run) {
     struct steering *s = w->steering;
-    if (run->n == 0) return 0;
+    if (run->n == 0)
+        return api_error_set(w->error, 400, "bad_words",
+                             "'bad_words' have one without a token, which cannot be kept out.");
     if (run->n > BAD_WORD_TOKENS_MAX - s->n_word_ids)
         return api_error_set(w->error, 400, "bad_words", "'bad_words' have more than %d tokens.",
                              BAD_WORD_TOKENS_MAX);
@@ -47,7 +49,7 @@ static int add_word(struct words *w, const char *text, size_t bytes) {
     int rc = encode(w, text + 1, bytes - 1, &bare);
     if (rc == 0) rc = encode(w, text, bytes, &spaced);
     if (rc == 0) rc = add(w, &bare);
-    if (rc == 0 && bare.n != 0 && !same_run(&bare, &spaced)) rc = add(w, &spaced);
+    if (rc == 0 && !same_run(&bare, &spaced)) rc = add(w, &spaced);
     id_list_finish(&bare);
     id_list_finish(&spaced);
     return rc;

@@ -427,6 +427,19 @@ START_TEST(what_the_server_cannot_do_now_is_a_failed_precondition) {
 }
 END_TEST
 
+START_TEST(a_bad_word_that_has_no_token_is_refused_not_forgotten) {
+    static char *words[] = {(char *)"hill", (char *)"  "};
+    struct rpc_house h;
+    Request m = empty;
+    m.n_bad_words = 2;
+    m.bad_words = words;
+    house_start(&h, (struct toy_script){0});
+    rpc_house_expect(rpc_house_ask(&h, &m, false), GRPC_STATUS_INVALID_ARGUMENT,
+                     "'bad_words' have one without a token");
+    rpc_house_stop(&h);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("leader_rpc_calls");
     TCase *t = tcase_create("calls");
@@ -446,6 +459,7 @@ int main(void) {
     tcase_add_test(t, a_call_without_a_message_is_refused);
     tcase_add_test(t, what_will_pass_is_pushed_back_and_what_will_not_is_not);
     tcase_add_test(t, what_the_server_cannot_do_now_is_a_failed_precondition);
+    tcase_add_test(t, a_bad_word_that_has_no_token_is_refused_not_forgotten);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
     srunner_set_fork_status(r, CK_NOFORK); // gRPC does not survive a fork
