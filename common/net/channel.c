@@ -146,11 +146,12 @@ void channel_close(struct channel *c) {
 }
 
 bool channel_is_local(const char *address) {
-    static const char *const prefixes[] = {"localhost:", "127.", "[::1]:", "unix:"};
+    static const char *const prefixes[] = {"localhost:", "[::1]:", "unix:"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
         if (strncmp(address, prefixes[i], strlen(prefixes[i])) == 0) return true;
     }
-    return false;
+    // Only as a number: 127.example.com may be anywhere.
+    return strncmp(address, "127.", 4) == 0 && address[strspn(address, "0123456789.")] == ':';
 }
 
 // --- dialling

@@ -456,6 +456,15 @@ END_TEST
 
 // --- dialling, without a network
 
+START_TEST(a_name_that_begins_like_loopback_is_not_loopback) {
+    ck_assert(channel_is_local("127.0.0.1:1") && channel_is_local("127.1:1"));
+    ck_assert(channel_is_local("localhost:1") && channel_is_local("[::1]:1"));
+    ck_assert(channel_is_local("unix:/tmp/x"));
+    ck_assert(!channel_is_local("127.example.com:1") && !channel_is_local("127.0.0.1.nip.io:1"));
+    ck_assert(!channel_is_local("localhost.example.com:1") && !channel_is_local("10.0.0.1:1"));
+}
+END_TEST
+
 START_TEST(only_a_host_and_a_port_can_be_dialled) {
     static const char *const good[] = {"leader:8500",
                                        "127.0.0.1:1",
@@ -552,6 +561,7 @@ int main(int argc, char **argv) {
     tcase_add_test(t, a_killed_worker_is_noticed_at_once_and_a_stopped_one_within_3_s);
     tcase_add_test(t, a_killed_or_stopped_leader_is_noticed_and_found_again);
     tcase_add_test(t, an_idle_stream_stays_open);
+    tcase_add_test(t, a_name_that_begins_like_loopback_is_not_loopback);
     tcase_add_test(t, only_a_host_and_a_port_can_be_dialled);
     tcase_add_test(t, a_lost_leader_is_asked_often_and_an_unknown_one_ever_more_rarely);
     tcase_add_test(t, a_leader_that_accepts_only_to_close_is_no_leader_found);
