@@ -142,13 +142,12 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     if (rc == 0) rpc_unary_register(r);
     if (rc == 0) rc = grpc_health_create(&r->health, r->host, config->serving, e);
     if (rc == 0) rc = grpc_reflection_create(&r->reflection, r->host, e);
+    *out = r; // a call may come before this returns
     if (rc == 0) rc = grpc_server_host_start(r->host, port, e);
-    if (rc != 0) {
-        rpc_destroy(r);
-        return rc;
-    }
-    *out = r;
-    return 0;
+    if (rc == 0) return 0;
+    *out = NULL;
+    rpc_destroy(r);
+    return rc;
 }
 
 uint32_t rpc_n_calls(const struct rpc *r) {

@@ -191,6 +191,7 @@ void toy_engine_stop(struct toy_engine *t) {
     pthread_mutex_unlock(&t->lock);
     waker_wake(t->waker);
     pthread_join(t->thread, NULL);
+    pthread_mutex_lock(&t->lock); // others may still abort
     while (t->n_requests != 0) {
         struct token_event ev = {.sink_context = t->requests[0].r->sink_context,
                                  .request_id = t->requests[0].r->id,
@@ -198,6 +199,7 @@ void toy_engine_stop(struct toy_engine *t) {
                                  .error = ERR_REQ_UNAVAILABLE};
         toy_finish(t, 0, &ev);
     }
+    pthread_mutex_unlock(&t->lock);
 }
 
 void toy_engine_destroy(struct toy_engine *t) {
