@@ -40,22 +40,34 @@ static struct curl_slist *headers_of(const struct ctl *c, const char *first) {
     return c->authorization != NULL ? curl_slist_append(headers, c->authorization) : headers;
 }
 
-// What went wrong on the way, with the address that was tried.
-static void say_unreached(const struct ctl *c, CURLcode code, char *text, size_t cap) {
-    const char *hint = code == CURLE_COULDNT_CONNECT ? "; is the leader running there?"
-                       : code == CURLE_GOT_NOTHING   ? "; does it speak TLS? then it is https://"
-                       : code == CURLE_PEER_FAILED_VERIFICATION ? "; --ca-file names who is trusted"
-                                                                : "";
-    snprintf(text, cap, "--url %.200s: %s%s", c->options.url, curl_easy_strerror(code), hint);
+// What to try; details are libcurl's words about the failure.
+static const char *hint_of(const struct ctl *c, CURLcode code, const char *details) {
+    bool tls = strncmp(c->options.url, "https:", 6) == 0;
+    if (code == CURLE_COULDNT_CONNECT) return "; is the leader running there?";
+    if (code == CURLE_GOT_NOTHING && !tls) return "; does it speak TLS? then it is https://";
+    if (code == CURLE_PEER_FAILED_VERIFICATION && strstr(details, "host name") == NULL)
+        return "; --ca-file names who is trusted";
+    bool cut = code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR;
+    if (cut && tls && c->options.cert_file == NULL)
+        return "; does it ask for a certificate? then --cert-file and --key-file are needed";
+    return "";
 }
 
-// The message inside an error body, or the body when it holds none.
+// What went wrong on the way, with the address that was tried.
+static void say_unreached(const struct ctl *c, CURLcode code, const char *details,
+                          char text[ERR_TEXT_MAX]) {
+    const char *what = details[0] != '\0' ? details : curl_easy_strerror(code);
+    snprintf(text, ERR_TEXT_MAX, "--url %.200s: %.200s%s", c->options.url, what,
+             hint_of(c, code, details));
+}
+
+// The message inside an error body. One without is another program's: a proxy's page, often.
 static void say_refused(long status, const char *body, char *text, size_t cap) {
     json_t *parsed = body != NULL ? json_loads(body, 0, NULL) : NULL;
     const char *message =
         json_string_value(json_object_get(json_object_get(parsed, "error"), "message"));
     if (message == NULL) message = json_string_value(json_object_get(parsed, "state"));
-    if (message == NULL) message = body != NULL ? body : "";
+    if (message == NULL) message = "not the answer of a leader; is --url right?";
     snprintf(text, cap, "%.400s (HTTP status %ld)", message, status);
     json_decref(parsed);
 }
@@ -79,13 +91,17 @@ static void set_url(CURL *curl, const struct ctl *c, const char *path) {
     set_tls(curl, &c->options);
 }
 
-static int get_result(const struct ctl *c, CURL *curl, CURLcode code, const struct bytes *body,
+// Performs the request; `curl` has all but where its own words about a failure go.
+static int get_result(const struct ctl *c, CURL *curl, const struct bytes *body,
                       struct err_text *e) {
+    char details[CURL_ERROR_SIZE] = "";
     long status = 0;
+    curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, details);
+    CURLcode code = curl_easy_perform(curl);
     curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
     if (code == CURLE_OK && status == 200 && body->data != NULL) return 0;
     if (code != CURLE_OK)
-        say_unreached(c, code, e->text, sizeof e->text);
+        say_unreached(c, code, details, e->text);
     else
         say_refused(status, body->data, e->text, sizeof e->text);
     return ERR_FATAL_IO;
@@ -101,7 +117,7 @@ int client_get(struct ctl *c, const char *path, char **body, struct err_text *e)
     curl_easy_setopt(curl, CURLOPT_TIMEOUT, 10L);
     curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, &got);
-    int err = get_result(c, curl, curl_easy_perform(curl), &got, e);
+    int err = get_result(c, curl, &got, e);
     curl_slist_free_all(headers);
     curl_easy_cleanup(curl);
     if (err == 0)
@@ -140,6 +156,7 @@ struct stream {
     struct curl_slist *headers;
     char *request;
     struct bytes line; // of the event stream, until its newline
+    char details[CURL_ERROR_SIZE];
 };
 
 static void take_choice(struct stream *s, const json_t *choice) {
@@ -222,6 +239,8 @@ static bool stream_start(struct stream *s, struct ctl *c, struct answer *a, CURL
     curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);
     curl_easy_setopt(s->curl, CURLOPT_WRITEDATA, s);
     curl_easy_setopt(s->curl, CURLOPT_PRIVATE, s);
+    s->details[0] = '\0';
+    curl_easy_setopt(s->curl, CURLOPT_ERRORBUFFER, s->details);
     a->start_ns = env_now_ns(c->env);
     return curl_multi_add_handle(multi, s->curl) == CURLM_OK;
 }
@@ -233,7 +252,7 @@ static void stream_finish(struct stream *s, CURLM *multi, CURLcode code) {
     a->end_ns = env_now_ns(s->ctl->env);
     a->status = status;
     if (code != CURLE_OK)
-        say_unreached(s->ctl, code, a->error, sizeof a->error);
+        say_unreached(s->ctl, code, s->details, a->error);
     else if (status != 200)
         say_refused(status, s->line.data, a->error, sizeof a->error);
     curl_multi_remove_handle(multi, s->curl);

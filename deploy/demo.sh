@@ -8,7 +8,8 @@ bin=${BUILD:-build/release}
 logs=build/demo
 workers=2
 serve=no
-[ "${1:-}" = --serve ] && serve=yes
+# A demo beside what serves must not take its logs away.
+[ "${1:-}" = --serve ] && serve=yes logs=build/serve
 mkdir -p "$logs"
 rm -f "$logs"/*.log
 

@@ -10,10 +10,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/descriptors.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/secret.h"
@@ -27,6 +27,7 @@
 // A turn takes milliseconds and is bounded by the seconds of a flush; this late, it hangs.
 #define LOOP_PATIENCE_NS (30 * NS_PER_S)
 #define STEP_PATIENCE_PARTS 4 // not ready after this part of --step-timeout
+#define DESCRIPTORS_MIN 128   // a leader of one worker holds about 60, a quarter is for HTTP
 #define DESCRIPTORS_SPARE 256 // of the process, beside HTTP connections
 #define POLL_NS (50 * NS_PER_MS)
 #define FLUSH_NS (2 * NS_PER_S) // for the last errors on their way to clients
@@ -53,6 +54,7 @@ struct process {
     struct serving serving;
     struct api *api;
     struct secrets secrets;
+    uint64_t descriptors; // that this process may have
     char name[256], fingerprint[160], control_address[300];
 };
 
@@ -119,7 +121,10 @@ static void set_name(struct process *p) {
 // That a name does not exist is said first: it is neither this machine's nor another's.
 static int check_host(const struct process *p, struct err_text *e) {
     const char *host = p->options.host, *why = http_host_error(host);
-    if (why != NULL) return err_set(e, ERR_FATAL_CONFIG, "--host %s: %s", host, why);
+    bool bracketed = host[0] == '[';
+    if (why != NULL)
+        return err_set(e, ERR_FATAL_CONFIG, "--host %s: %s%s", host, why,
+                       bracketed ? "; an IPv6 address stands here without brackets" : "");
     if (p->secrets.api_keys != NULL || http_host_is_loopback(host)) return 0;
     return err_set(e, ERR_FATAL_CONFIG, "--host %s is beyond loopback: --api-key-file is required",
                    host);
@@ -169,7 +174,7 @@ static int load_model(struct process *p, struct err_text *e) {
 
 static void log_listening(const char *event, const char *host, uint16_t port) {
     char address[300];
-    snprintf(address, sizeof address, "%s:%u", host, port);
+    channel_address_make(address, sizeof address, host, port);
     log_event(LOG_INFO, "main", event, log_text("address", address));
 }
 
@@ -178,8 +183,8 @@ static void log_listening(const char *event, const char *host, uint16_t port) {
 static int open_channel(struct process *p, struct err_text *e) {
     const struct leader_options *o = &p->options;
     uint16_t port = 0;
-    snprintf(p->control_address, sizeof p->control_address, "%s:%u", o->control_host,
-             o->control_port);
+    channel_address_make(p->control_address, sizeof p->control_address, o->control_host,
+                         o->control_port);
     struct channel_config config = {.env = p->env,
                                     .waker = p->waker,
                                     .address = p->control_address,
@@ -315,17 +320,10 @@ static void fill_serving(struct process *p) {
     meter_init(&p->serving.meter, p->env, o->max_model_len);
 }
 
-// As many descriptors as the system allows; above admission, so that a full server can still say
-// so.
-static uint32_t connections_max(const struct leader_options *o) {
-    struct rlimit limit = {.rlim_cur = 1024};
-    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
-        setrlimit(RLIMIT_NOFILE, &limit);
-        getrlimit(RLIMIT_NOFILE, &limit);
-    }
-    uint64_t wanted = (uint64_t)o->max_num_queued_reqs + 1024;
-    uint64_t allowed = limit.rlim_cur > 2 * DESCRIPTORS_SPARE ? limit.rlim_cur - DESCRIPTORS_SPARE
+// As many as there are descriptors; above admission, so that a full server can still say so.
+static uint32_t connections_max(const struct process *p) {
+    uint64_t wanted = (uint64_t)p->options.max_num_queued_reqs + 1024;
+    uint64_t allowed = p->descriptors > 2 * DESCRIPTORS_SPARE ? p->descriptors - DESCRIPTORS_SPARE
                                                               : DESCRIPTORS_SPARE;
     return (uint32_t)(wanted < allowed ? wanted : allowed);
 }
@@ -336,7 +334,7 @@ static int start_api(struct process *p, struct err_text *e) {
     struct api_config config = {.serving = &p->serving,
                                 .host = o->host,
                                 .port = o->port,
-                                .connections_max = connections_max(o),
+                                .connections_max = connections_max(p),
                                 .timeout_s = o->http_timeout,
                                 .grpc = true,
                                 .grpc_port = o->grpc_port,
@@ -354,7 +352,8 @@ static int start(struct process *p, struct err_text *e) {
     if (p->env == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the clock");
     int rc = waker_create(p->env, &p->waker);
     if (rc != 0) return err_set(e, rc, "cannot make the scheduler's waker");
-    rc = secrets_open(&p->secrets, &p->options, p->env, e);
+    rc = descriptors_claim(DESCRIPTORS_MIN, &p->descriptors, e);
+    if (rc == 0) rc = secrets_open(&p->secrets, &p->options, p->env, e);
     if (rc == 0) rc = check_host(p, e);
     if (rc == 0) rc = load_model(p, e);
     if (rc != 0) return rc;

@@ -103,8 +103,7 @@ static void closed(void *context, void *state, bool connection_lost) {
 
 static void make_address(char *out, size_t bytes, const struct rpc_config *config) {
     const char *host = config->host != NULL && config->host[0] != '\0' ? config->host : "::";
-    bool v6 = strchr(host, ':') != NULL;
-    snprintf(out, bytes, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", config->port);
+    channel_address_make(out, bytes, host, config->port);
 }
 
 int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,

@@ -258,7 +258,8 @@ void sched_lose(struct sched *s, int64_t now_ns) {
         lose_all(s, &s->ranks[i].decodes, message);
         lose_all(s, &s->ranks[i].prompts, message);
     }
-    if (n_running > 0) log_error("sched", "requests %u lost with the worker group", n_running);
+    if (n_running > 0)
+        log_event(LOG_ERROR, "sched", "requests lost", log_uint("requests", n_running));
     s->completed = s->n_steps; // what was in flight never returns
     sched_retire(s);
     s->queue_deadline_ns = s->queue.count > 0 ? now_ns + s->config.queue_wait_ns : NO_DEADLINE;

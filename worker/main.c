@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/descriptors.h"
 #include "common/base/env.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -26,6 +27,7 @@
 #define EXIT_USAGE 2
 #define HEARTBEAT_NS NS_PER_S
 #define CONTROL_PORT "8500"
+#define DESCRIPTORS_MIN 64
 // A rank's largest message carries all its rows of a step to one peer. Buffers grow with what is
 // sent, so the limit only stops nonsense; room.c refuses a model and batch that would need more.
 #define FABRIC_MESSAGE_BYTES_MAX ((size_t)1 << 30)
@@ -218,12 +220,14 @@ static int start_threads(struct process *p, struct err_text *e) {
 }
 
 static int set_up(struct process *p, struct err_text *e) {
+    uint64_t descriptors;
     block_signals(p); // before gRPC and UCX start threads
     p->env = env_real_create();
     if (p->env == NULL || waker_create(p->env, &p->waker) != 0 ||
         waker_create(p->env, &p->control_waker) != 0)
         return err_set(e, ERR_FATAL_NOMEM, "no memory or descriptors for the process's wakers");
-    int rc = read_token(p, e);
+    int rc = descriptors_claim(DESCRIPTORS_MIN, &descriptors, e);
+    if (rc == 0) rc = read_token(p, e);
     if (rc == 0) rc = open_tls(p, e);
     if (rc == 0) rc = make_address(p, e);
     if (rc == 0) rc = open_fabric(p, e);

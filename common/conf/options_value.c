@@ -58,6 +58,12 @@ static int set_integer(const struct option *o, void *field, const char *text, co
     char *end;
     errno = 0;
     long long value = strtoll(text, &end, 10);
+    // A service that is named like the program gives its pods such a variable.
+    if (strncmp(text, "tcp://", 6) == 0)
+        return bad_value(where, text,
+                         "a whole number; if Kubernetes set it for a service of that name, give "
+                         "the pod enableServiceLinks: false",
+                         e);
     if (end == text || *end != '\0' || isspace((unsigned char)*text))
         return bad_value(where, text, "a whole number", e);
     integer_range(o, &low, &high);

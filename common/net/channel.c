@@ -170,6 +170,11 @@ int64_t channel_backoff_next(struct channel_backoff *b, const struct channel_att
     return next;
 }
 
+void channel_address_make(char *out, size_t bytes, const char *host, uint16_t port) {
+    bool v6 = host[0] != '[' && strncmp(host, "unix:", 5) != 0 && strchr(host, ':') != NULL;
+    snprintf(out, bytes, "%s%s%s:%u", v6 ? "[" : "", host, v6 ? "]" : "", port);
+}
+
 static bool is_host(const char *host, size_t n) {
     bool bracketed = n > 2 && host[0] == '[' && host[n - 1] == ']';
     for (size_t i = bracketed ? 1 : 0; i < n - (bracketed ? 1 : 0); i++) {

@@ -62,6 +62,8 @@ int channel_listen_grpc(struct channel **out, const struct channel_config *confi
 // Whether this can be an address to dial: a host (a name, IPv4, or IPv6 in brackets) and a port, or
 // "unix:" and a path. Names are not resolved here.
 int channel_address_check(const char *address, struct err_text *e);
+// "host:port" of these two; an IPv6 address is put into brackets.
+void channel_address_make(char *out, size_t bytes, const char *host, uint16_t port);
 // Client side: dials for ever with backoff (0.2 s to 5 s; 0.1 s to 0.4 s in the first half minute
 // after a stream was lost), resolves the name anew each time, and after a CHANNEL_CLOSED dials
 // again.

@@ -196,9 +196,19 @@ static void attempt_start(struct channel_grpc_client *c) {
         snprintf(a->token, sizeof a->token, "Bearer %s", c->base.config.token);
 }
 
+// Which of a name's look-ups (IPv4's or IPv6's) gRPC tells of is chance: with it, the same failure
+// would be news, and a line, at nearly every attempt.
+static void forget_lookup(char *text) {
+    char *at = strstr(text, " qtype=");
+    if (at == NULL) return;
+    const char *rest = at + 1 + strcspn(at + 1, " ");
+    memmove(at, rest, strlen(rest) + 1);
+}
+
 static void attempt_finish(struct attempt *a) {
     snprintf(a->text, sizeof a->text, "%.*s", (int)GRPC_SLICE_LENGTH(a->details),
              (const char *)GRPC_SLICE_START_PTR(a->details));
+    forget_lookup(a->text);
     if (a->text[0] == '\0')
         snprintf(a->text, sizeof a->text, "the call ended with gRPC status %d", (int)a->status);
     a->refused = is_refusal(a->status);

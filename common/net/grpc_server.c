@@ -221,13 +221,16 @@ static void log_refusal(struct grpc_server_host *h, const struct grpc_server_cal
                         grpc_call *core, const char *reason) {
     if (!log_gate_pass(&h->refusals, call->opened_ns)) return;
     char *peer = grpc_call_get_peer(core);
-    log_warn("grpc", "refused on %s: %s peer %.100s", h->address, reason, peer);
+    log_event(LOG_WARN, "grpc", "call refused", log_text("address", h->address),
+              log_text("peer", peer), log_text("reason", reason));
     gpr_free(peer);
 }
 
 static void log_more_refusals(struct grpc_server_host *h) {
     uint32_t n = log_gate_hidden(&h->refusals, env_now_ns(h->env));
-    if (n > 0) log_warn("grpc", "refused on %s: %u more calls, in the last seconds", h->address, n);
+    if (n > 0)
+        log_event(LOG_WARN, "grpc", "more calls refused", log_text("address", h->address),
+                  log_uint("count", n));
 }
 
 static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,

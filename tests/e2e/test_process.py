@@ -1,5 +1,7 @@
 """test_process.py: how moe-leader starts, refuses to start, and leaves."""
 import contextlib
+import http.server
+import pathlib
 import signal
 import subprocess
 import threading
@@ -23,6 +25,7 @@ def leader(*flags):
     (["--model", str(MODEL), "--host", "0.0.0.0"], 2, "--api-key-file"),
     (["--model", str(MODEL), "--max-model-len", "4096"], 2, "2048"),
     (["--model", str(MODEL), "--data-parallel-size", "2", "--expert-parallel-size", "4"], 2, "--expert-parallel-size"),
+    (["--model", str(MODEL), "--host", "[::1]"], 2, "without brackets"),
     (["--model", "/nowhere"], 1, "/nowhere"),
 ])
 def test_wrong_options_are_refused_by_name(flags, code, word):
@@ -35,6 +38,58 @@ def test_port_in_use_is_named(cluster):
     result = leader("--model", str(MODEL), "--port", str(cluster.port), "--control-port", "0", "--grpc-port", "0")
     assert result.returncode == 1
     assert str(cluster.port) in result.stderr
+
+
+@pytest.mark.parametrize("command, files", [(["moe-leader", "--model", str(MODEL)], 64), (["moe-worker"], 32)])
+def test_too_few_descriptors_stop_the_start(command, files):
+    result = subprocess.run(["prlimit", f"--nofile={files}", BUILD / command[0], *command[1:]],
+                            capture_output=True, text=True, timeout=30)
+    assert result.returncode == 1
+    assert f"may open {files} files (ulimit -n)" in result.stderr
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/net/if_inet6").exists(), reason="a kernel without IPv6")
+def test_ipv6_on_every_port():
+    six = Cluster(workers=1, leader_flags=["--host", "::1", "--control-host", "::1"])
+    try:
+        six.start_leader()
+        six.url = f"http://[::1]:{six.port}"
+        six.workers = [six.start_worker(f"[::1]:{six.control_port}")]
+        six.wait_ready()
+        assert "Nairobi" in six.chat("What is the capital of Kenya?")["choices"][0]["message"]["content"]
+        for port in "control", "grpc", "http":
+            assert f"{port} listening address [::1]:" in six.leader.log()
+    finally:
+        six.stop()
+
+
+def test_a_name_that_nobody_knows_is_one_piece_of_news():
+    alone = Cluster(workers=1)
+    worker = alone.start_worker("nowhere.invalid")
+    try:
+        wait_for("a failed attempt", lambda: "cannot join nowhere.invalid:8500" in worker.log())
+        # gRPC names the look-up that failed last, by chance that for IPv4 or IPv6.
+        assert "qtype" not in worker.log()
+    finally:
+        worker.end()
+
+
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_error(404)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_moectl_does_not_print_another_servers_page():
+    with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+        done = subprocess.run([BUILD / "moectl", "ready", "--url", f"http://127.0.0.1:{other.server_port}"],
+                              capture_output=True, text=True, timeout=30)
+        other.shutdown()
+    assert done.returncode == 1
+    assert done.stderr == "moectl: not the answer of a leader; is --url right? (HTTP status 404)\n"
 
 
 def test_not_ready_without_workers_but_alive(tmp_path):

@@ -174,6 +174,13 @@ def test_moectl_over_tls(cluster, certs):
     assert both.returncode == 2 and "both given" in both.stderr
 
 
+def test_moectl_says_what_a_refusing_leader_wants(cluster, strict, certs):
+    done = run(BUILD / "moectl", "ready", "--url", strict.url, "--ca-file", certs("ca.pem"))
+    assert done.returncode == 1 and "--cert-file" in done.stderr
+    done = run(BUILD / "moectl", "ready", "--url", cluster.url, "--ca-file", certs("other.pem"))
+    assert done.returncode == 1 and "--ca-file" in done.stderr
+
+
 # --- clients that are not
 
 @pytest.mark.parametrize("version", ["--tls-max=1.2", "--tlsv1.3"])

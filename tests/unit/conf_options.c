@@ -177,6 +177,7 @@ START_TEST(bad_values_are_refused_by_name) {
         refused(LIST(bad[i][0], bad[i][1]), NONE, bad[i][2]);
     refused(LIST("--port", "1", "--port", "2"), NONE, "given twice");
     refused(LIST("--port", "1"), LIST("MOESAIC_PORT=x"), "MOESAIC_PORT");
+    refused(NONE, LIST("MOESAIC_PORT=tcp://10.96.0.1:8000"), "enableServiceLinks");
 }
 END_TEST
 

@@ -499,6 +499,20 @@ START_TEST(only_a_host_and_a_port_can_be_dialled) {
 }
 END_TEST
 
+START_TEST(an_address_is_made_of_a_host_and_a_port) {
+    static const char *const made[][2] = {{"127.0.0.1", "127.0.0.1:8500"},
+                                          {"leader.example", "leader.example:8500"},
+                                          {"::", "[::]:8500"},
+                                          {"::1", "[::1]:8500"},
+                                          {"[::1]", "[::1]:8500"}};
+    char text[64];
+    for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
+        channel_address_make(text, sizeof text, made[i][0], 8500);
+        ck_assert_str_eq(text, made[i][1]);
+    }
+}
+END_TEST
+
 // The waits of n failed attempts, in milliseconds.
 static void expect_waits(struct channel_backoff *b, int64_t *now_ns, const int64_t *waits_ms,
                          size_t n) {
@@ -563,6 +577,7 @@ int main(int argc, char **argv) {
     tcase_add_test(t, an_idle_stream_stays_open);
     tcase_add_test(t, a_name_that_begins_like_loopback_is_not_loopback);
     tcase_add_test(t, only_a_host_and_a_port_can_be_dialled);
+    tcase_add_test(t, an_address_is_made_of_a_host_and_a_port);
     tcase_add_test(t, a_lost_leader_is_asked_often_and_an_unknown_one_ever_more_rarely);
     tcase_add_test(t, a_leader_that_accepts_only_to_close_is_no_leader_found);
     suite_add_tcase(s, t);
