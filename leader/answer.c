@@ -138,6 +138,8 @@ void answer_choice(struct buf *out, const struct answer_choice *c) {
         buf_text(out, ",\"stop_reason\":");
         if (c->stop_text != NULL)
             buf_json(out, c->stop_text, c->stop_text_bytes);
+        else if (c->stop_id != NULL)
+            buf_format(out, "%u", *c->stop_id);
         else
             buf_text(out, "null");
         if (c->digest != NULL)

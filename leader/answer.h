@@ -62,6 +62,7 @@ struct answer_choice {
     enum finish finish;         // FINISH_NONE: not yet
     const char *stop_text;      // the stop string that matched
     size_t stop_text_bytes;
+    const uint32_t *stop_id; // or the stop token that the client gave
     const uint64_t *digest;
     const uint32_t *token_ids;
     uint32_t n_token_ids;

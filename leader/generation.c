@@ -34,7 +34,7 @@ static void init_choice(struct generation *g, uint32_t index, uint64_t first_id)
     c->times.arrived_ns = g->client.ops->arrived_ns(g->client.self);
     detok_init(&c->detok, g->serving->tokenizer, g->request.skip_special_tokens);
     // A completion is read behind its prompt, a chat's answer is a text of its own.
-    if (!g->request.chat) detok_continue(&c->detok);
+    if (!g->request.chat || g->request.continue_final_message) detok_continue(&c->detok);
     stop_init(&c->stop, &g->request.stop);
     answer_logprobs_init(&c->logprobs, g->request.chat);
 }

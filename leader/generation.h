@@ -43,6 +43,8 @@ struct choice {
     struct buf text; // that may be shown and was not yet sent
     struct buf ids;  // uint32_t of the tokens not yet sent, when they are asked for
     uint32_t n_generated;
+    bool has_stop_id;
+    uint32_t stop_id; // that ended it
     uint64_t digest;
     enum finish finish; // as the client hears it; NONE while it goes on, and when it failed
     enum finish ended;  // how it went, also when it failed

@@ -85,6 +85,9 @@ void http_call_release(struct http_call *c);
 const char *http_call_path(const struct http_call *c); // percent-decoded behind the route
 const char *
 http_call_request_id(const struct http_call *c); // X-Request-Id of the client, or one drawn here
+// The body's name of the request, which counts when no header gave one. Only by the thread that
+// works on the call.
+void http_call_name(struct http_call *c, const char *request_id);
 int64_t http_call_arrived_ns(const struct http_call *c);
 // The number of the caller's key, or KEY_NONE. Set by refusal.
 int32_t http_call_key(const struct http_call *c);

@@ -12,6 +12,21 @@ static struct http_call *call_of(const struct generation *g) {
 
 // --- what both forms of answer say
 
+static bool has_id(const uint32_t *ids, uint32_t n, uint32_t id) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) return true;
+    }
+    return false;
+}
+
+// The model's own ends need no reason.
+static bool ended_by_client_id(const struct choice *c) {
+    const struct openai_request *r = &c->generation->request;
+    const struct model_spec *spec = c->generation->serving->spec;
+    if (!c->has_stop_id || !has_id(r->stop_ids, r->n_stop_ids, c->stop_id)) return false;
+    return r->ignore_eos || !has_id(spec->stop_ids, spec->n_stop_ids, c->stop_id);
+}
+
 static void describe(const struct choice *c, struct answer_choice *out) {
     const struct generation *g = c->generation;
     *out = (struct answer_choice){
@@ -24,6 +39,8 @@ static void describe(const struct choice *c, struct answer_choice *out) {
     if (c->stop.matched >= 0) {
         out->stop_text = g->request.stop.text[c->stop.matched];
         out->stop_text_bytes = g->request.stop.bytes[c->stop.matched];
+    } else if (ended_by_client_id(c)) {
+        out->stop_id = &c->stop_id;
     }
 }
 
@@ -65,12 +82,18 @@ static void send(struct generation *g, const struct buf *out) {
     generation_abort(g);
 }
 
+static struct answer_usage choice_usage(const struct generation *g, uint32_t index) {
+    const struct choice *c = &g->choices[index];
+    return (struct answer_usage){.prompt_tokens = c->n_prompt, .completion_tokens = c->n_generated};
+}
+
 static void add_chunk(struct generation *g, struct buf *out, const struct answer_choice *c) {
     buf_text(out, "data: ");
     answer_head(out, &g->head);
     if (c != NULL) answer_choice(out, c);
-    struct answer_usage usage = generation_usage(g);
-    answer_tail(out, c == NULL ? &usage : NULL, g->request.include_usage);
+    struct answer_usage usage = c == NULL ? generation_usage(g) : choice_usage(g, c->index);
+    bool shown = c == NULL || g->request.continuous_usage;
+    answer_tail(out, shown ? &usage : NULL, g->request.include_usage);
     buf_text(out, "\n\n");
 }
 
@@ -198,6 +221,7 @@ static int parse(struct http_call *call, bool chat, struct openai_request *out,
     struct openai_body body = {.chat = chat};
     body.text = http_call_body(call, &body.bytes);
     int rc = openai_parse(out, &body, defaults, e);
+    if (rc == 0 && out->request_id != NULL) http_call_name(call, out->request_id);
     http_call_drop_body(call);
     return rc;
 }

@@ -13,7 +13,8 @@
 
 static void set_request_id(struct http_call *c) {
     const char *id = MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, "X-Request-Id");
-    if (id != NULL && client_id_ok(id))
+    c->named = id != NULL && client_id_ok(id);
+    if (c->named)
         snprintf(c->request_id, sizeof c->request_id, "%s", id);
     else
         client_id_draw(c->request_id, c->http->config.env);
@@ -61,6 +62,10 @@ const char *http_call_path(const struct http_call *c) {
 
 const char *http_call_request_id(const struct http_call *c) {
     return c->request_id;
+}
+
+void http_call_name(struct http_call *c, const char *request_id) {
+    if (!c->named) snprintf(c->request_id, sizeof c->request_id, "%s", request_id);
 }
 
 int64_t http_call_arrived_ns(const struct http_call *c) {

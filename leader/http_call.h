@@ -22,6 +22,7 @@ struct http_call {
     int fd;
     char *path;
     char request_id[REQUEST_ID_BYTES_MAX + 1];
+    bool named; // by the client's header
     int64_t arrived_ns;
     int32_t key; // of the caller, or KEY_NONE
 

@@ -27,6 +27,9 @@ struct openai_defaults {
     uint32_t vocab;           // token ids are below it
 };
 
+// As many of a prompt's last ids as leave room for the answer.
+#define TRUNCATE_TO_FIT UINT32_MAX
+
 struct openai_prompt {
     const char *text; // NULL: ids
     size_t text_bytes;
@@ -57,10 +60,14 @@ struct openai_request {
     struct stop_strings stop;
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];
-    bool stream, include_usage;
+    bool stream, include_usage, continuous_usage;
     bool ignore_eos, skip_special_tokens, add_generation_prompt, return_token_ids;
     bool add_special_tokens; // around a prompt that is no chat
     bool return_token_strs;  // /tokenize
+    bool continue_final_message, echo;
+    uint32_t truncate_prompt;       // keeps this many last ids; 0 = all, TRUNCATE_TO_FIT
+    const char *request_id;         // root's; NULL = not given
+    struct json_t *template_kwargs; // root's, checked names; NULL = none
 };
 
 struct openai_body {

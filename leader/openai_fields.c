@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "leader/client.h"
 
 // Below this, probabilities are beyond float32 and only the largest logit is left.
 #define TEMPERATURE_MIN 1e-5
@@ -179,14 +180,38 @@ static int read_stream_options(struct openai_reader *r, const struct openai_fiel
     if (usage != NULL && !json_is_boolean(usage) && !json_is_null(usage))
         return api_error_set(r->error, 400, "stream_options.include_usage",
                              "'stream_options.include_usage' must be a boolean.");
-    if (each != NULL && !json_is_false(each) && !json_is_null(each))
-        return api_error_code(
-            r->error,
-            api_error_set(r->error, 400, "stream_options.continuous_usage_stats",
-                          "'stream_options.continuous_usage_stats' is not supported."),
-            "unsupported_parameter");
+    if (each != NULL && !json_is_boolean(each) && !json_is_null(each))
+        return api_error_set(r->error, 400, "stream_options.continuous_usage_stats",
+                             "'stream_options.continuous_usage_stats' must be a boolean.");
     r->request->include_usage = json_is_true(usage);
+    r->request->continuous_usage = json_is_true(usage) && json_is_true(each);
     return 0;
+}
+
+// -1: as many as fit. What is above the context is refused where that is known.
+static int read_truncate(struct openai_reader *r, const struct openai_field *f,
+                         const json_t *value) {
+    json_int_t x;
+    if (!whole(value, &x)) return openai_field_wrong(r, f, "an integer");
+    if (x != -1 && (x < 1 || x > INT32_MAX))
+        return openai_field_wrong(r, f, "-1, or between 1 and the model's context length");
+    r->request->truncate_prompt = x == -1 ? TRUNCATE_TO_FIT : (uint32_t)x;
+    return 0;
+}
+
+static int read_request_id(struct openai_reader *r, const struct openai_field *f,
+                           const json_t *value) {
+    const char *id = json_string_value(value);
+    if (id == NULL || !client_id_ok(id))
+        return openai_field_wrong(r, f, "1 to 128 printable ASCII characters without spaces");
+    r->request->request_id = id;
+    return 0;
+}
+
+// There is no cache of prompts that a salt could keep apart.
+static int read_cache_salt(struct openai_reader *r, const struct openai_field *f,
+                           const json_t *value) {
+    return json_string_length(value) != 0 ? 0 : openai_field_wrong(r, f, "a string, not empty");
 }
 
 static bool is_named(const json_t *value, const char *const *names) {
@@ -283,6 +308,14 @@ static const struct openai_field fields[] = {
     {"skip_special_tokens", BOTH, read_bool, AT(skip_special_tokens), 0, 0, 0},
     {"add_generation_prompt", MESSAGES, read_bool, AT(add_generation_prompt), 0, 0, 0},
     {"return_token_ids", BOTH, read_bool, AT(return_token_ids), 0, 0, 0},
+    {"include_stop_str_in_output", BOTH, read_bool, AT(stop.keep), 0, 0, 0},
+    {"truncate_prompt_tokens", BOTH | TOKENIZE, read_truncate, 0, 0, 0, 0},
+    {"continue_final_message", MESSAGES, read_bool, AT(continue_final_message), 0, 0, 0},
+    {"chat_template_kwargs", MESSAGES, openai_read_template_kwargs, 0, 0, 0, 0},
+    {"echo", COMPLETION, read_bool, AT(echo), 0, 0, 0},
+    {"request_id", BOTH, read_request_id, 0, 0, 0, 0},
+    {"cache_salt", BOTH, read_cache_salt, 0, 0, 0, 0},
+    REFUSED("priority", BOTH, NEUTRAL_ZERO), // requests run in the order in which they came
     {"return_token_strs", TOKENIZE, read_bool, AT(return_token_strs), 0, 0, 0},
     {"add_special_tokens", BOTH | TOKENIZE, read_add_special, AT(add_special_tokens), 0, 0, 0},
 
@@ -293,7 +326,7 @@ static const struct openai_field fields[] = {
     REFUSED("best_of", BOTH, NEUTRAL_ONE),
     REFUSED("use_beam_search", BOTH, NEUTRAL_FALSE),
     REFUSED("suffix", COMPLETION, NEUTRAL_EMPTY),
-    REFUSED("echo", BOTH, NEUTRAL_FALSE),
+    REFUSED("echo", CHAT, NEUTRAL_FALSE),
     REFUSED("prompt_logprobs", BOTH, NEUTRAL_NONE),
     REFUSED("tools", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("functions", CHAT, NEUTRAL_EMPTY),
@@ -303,8 +336,6 @@ static const struct openai_field fields[] = {
     REFUSED("verbosity", CHAT, NEUTRAL_NONE),
     REFUSED("reasoning_effort", CHAT, NEUTRAL_NONE),
     REFUSED("thinking_token_budget", BOTH, NEUTRAL_NONE),
-    REFUSED("include_stop_str_in_output", BOTH, NEUTRAL_FALSE),
-    REFUSED("truncate_prompt_tokens", BOTH, NEUTRAL_NONE),
     REFUSED("logits_processors", BOTH, NEUTRAL_EMPTY),
     REFUSED("structured_outputs", BOTH, NEUTRAL_NONE),
     REFUSED("structural_tag", BOTH, NEUTRAL_NONE),
@@ -315,8 +346,6 @@ static const struct openai_field fields[] = {
     REFUSED("grammar", BOTH, NEUTRAL_NONE),
     REFUSED("json_schema", BOTH, NEUTRAL_NONE),
     REFUSED("chat_template", MESSAGES, NEUTRAL_NONE),
-    REFUSED("chat_template_kwargs", MESSAGES, NEUTRAL_EMPTY),
-    REFUSED("continue_final_message", MESSAGES, NEUTRAL_FALSE),
     REFUSED("documents", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("prompt_embeds", COMPLETION, NEUTRAL_NONE),
     REFUSED("mm_processor_kwargs", MESSAGES, NEUTRAL_EMPTY),
@@ -347,6 +376,15 @@ int openai_fields_check(struct openai_reader *r) {
     if (q->max_tokens != 0 && q->steering.min_tokens > q->max_tokens)
         return api_error_set(r->error, 400, "min_tokens", "'min_tokens' must be at most '%s' (%u).",
                              q->max_tokens_field, q->max_tokens);
+    if (q->continue_final_message && q->add_generation_prompt)
+        return api_error_set(r->error, 400, "continue_final_message",
+                             "'continue_final_message' needs 'add_generation_prompt' to be false.");
+    if (q->echo && q->sampling.want_logprob)
+        return api_error_code(
+            r->error,
+            api_error_set(r->error, 400, "echo",
+                          "'echo' with 'logprobs' is not supported by this server."),
+            "unsupported_parameter");
     if (r->has_stream_options && !q->stream)
         return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");

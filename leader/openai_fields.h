@@ -52,6 +52,10 @@ int openai_read_allowed_ids(struct openai_reader *r, const struct openai_field *
 int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
                           const json_t *value);
 
+// openai_template.c
+int openai_read_template_kwargs(struct openai_reader *r, const struct openai_field *f,
+                                const json_t *value);
+
 // openai.c, for its twin openai_tokens.c
 int openai_load_body(struct json_t **out, const struct openai_body *body, struct api_error *e);
 int openai_read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,

@@ -33,6 +33,7 @@ static int read_tokenize(struct openai_request *r, struct openai_reader *reader)
         return api_error_set(reader->error, 400, "prompt",
                              "exactly one of 'prompt' and 'messages' must be given.");
     int rc = openai_fields_read(reader, r->root);
+    if (rc == 0) rc = openai_fields_check(reader);
     if (rc != 0) return rc;
     return r->chat ? openai_messages(r, messages, reader->error)
                    : read_text(r, prompt, reader->error);

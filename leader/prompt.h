@@ -7,9 +7,12 @@
 
 #include "leader/serving.h"
 
-// Appends the ids of one prompt, at most max_model_len. On an error e names the field.
+// The ids of one prompt, at most max_model_len; truncate_prompt_tokens is done. On an error e names
+// the field.
 int prompt_encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
                   struct id_list *out, struct api_error *e);
+// What ids say, special tokens too; appended to out. 0 or ERR_FATAL_NOMEM.
+int prompt_text(const struct serving *s, const uint32_t *ids, size_t n, struct buf *out);
 // An answer needs a prompt, and room behind it.
 int prompt_check_room(const struct serving *s, const struct openai_request *r, size_t n_ids,
                       struct api_error *e);

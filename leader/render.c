@@ -89,12 +89,26 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     return 0;
 }
 
+// A client's own text comes back as it was; ids, and what was left of a text, as they read.
+static int echo_prompt(struct choice *c, const struct id_list *ids, struct api_error *e) {
+    const struct generation *g = c->generation;
+    const struct openai_prompt *p = &g->request.prompts[c->prompt_index];
+    int rc = 0;
+    if (p->text != NULL && g->request.truncate_prompt == 0)
+        buf_add(&c->text, p->text, p->text_bytes);
+    else
+        rc = prompt_text(g->serving, ids->ids, ids->n, &c->text);
+    return rc == 0 && !c->text.failed ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+}
+
 static int make_prompt_requests(struct generation *g, uint32_t prompt, struct request **list,
                                 struct api_error *e) {
     struct id_list ids = {0};
     uint32_t n = g->request.n;
     int rc = prompt_encode(g->serving, &g->request, prompt, &ids, e);
     if (rc == 0) rc = prompt_check_room(g->serving, &g->request, ids.n, e);
+    for (uint32_t k = 0; k < n && rc == 0 && g->request.echo; k++)
+        rc = echo_prompt(&g->choices[prompt * n + k], &ids, e);
     for (uint32_t k = 0; k < n && rc == 0; k++)
         rc = make_request(&g->choices[prompt * n + k], &ids, &list[prompt * n + k], e);
     id_list_finish(&ids);

@@ -292,6 +292,18 @@ void status_metrics(struct buf *out, struct serving *s, struct http *http) {
 
 // --- small pages
 
+// OpenAI's old list of who may do what with a model, which some clients still read. One key may do
+// all that there is.
+static void model_permission(struct buf *out, const struct serving *s) {
+    buf_text(out, "{\"id\":\"modelperm-");
+    buf_json_raw(out, s->model_name, strlen(s->model_name));
+    buf_format(out, "\",\"object\":\"model_permission\",\"created\":%lld", (long long)s->started_s);
+    buf_text(out, ",\"allow_create_engine\":false,\"allow_sampling\":true,"
+                  "\"allow_logprobs\":true,\"allow_search_indices\":false,"
+                  "\"allow_view\":true,\"allow_fine_tuning\":false,\"organization\":\"*\","
+                  "\"group\":null,\"is_blocking\":false}");
+}
+
 static void model_object(struct buf *out, const struct serving *s) {
     size_t n = strlen(s->model_name);
     buf_text(out, "{\"id\":");
@@ -299,7 +311,9 @@ static void model_object(struct buf *out, const struct serving *s) {
     buf_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moesaic\",\"root\":",
                (long long)s->started_s);
     buf_json(out, s->model_name, n);
-    buf_format(out, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[]}", s->max_model_len);
+    buf_format(out, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[", s->max_model_len);
+    model_permission(out, s);
+    buf_text(out, "]}");
 }
 
 void status_model(struct buf *out, const struct serving *s, bool list) {

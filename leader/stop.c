@@ -58,7 +58,8 @@ bool stop_push(struct stop *s, const char *text, size_t bytes, struct buf *out) 
     while (end < s->held.bytes && s->matched < 0)
         s->matched = match_at(s, ++end);
     if (s->matched >= 0) {
-        buf_add(out, s->held.data, end - s->strings->bytes[s->matched]);
+        size_t cut = s->strings->keep ? 0 : s->strings->bytes[s->matched];
+        buf_add(out, s->held.data, end - cut);
         buf_reset(&s->held);
         return true;
     }

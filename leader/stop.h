@@ -1,7 +1,8 @@
 // stop.h: stop strings in a growing text: what may be shown, and where it ends.
 //
-// The text ends before the stop string that is complete first (the longest of those that end
-// together), wherever tokens begin and end. Text that may still become a stop string is held back.
+// The text ends before (with keep: behind) the stop string that is complete first (the longest of
+// those that end together), wherever tokens begin and end. Text that may still become a stop string
+// is held back.
 #ifndef MOESAIC_LEADER_STOP_H
 #define MOESAIC_LEADER_STOP_H
 
@@ -16,6 +17,7 @@ struct stop_strings {
     uint32_t n;
     const char *text[STOP_STRINGS_MAX]; // not owned
     size_t bytes[STOP_STRINGS_MAX];     // 1 to STOP_STRING_BYTES_MAX
+    bool keep;                          // the text ends behind it
 };
 
 struct stop {

@@ -87,6 +87,20 @@ static void finish_text(struct stream *s, struct choice *c, enum finish finish) 
     c->finish = stopped ? FINISH_STOP : finish;
 }
 
+// The text of the stop id itself, for who wants to see what ended the answer.
+static bool show_stop_token(struct stream *s, struct choice *c, uint32_t id) {
+    size_t bytes = detok_push(&c->detok, id, s->piece, s->piece_bytes);
+    return stop_push(&c->stop, s->piece, bytes, &c->text);
+}
+
+static void take_stop_token(struct stream *s, struct choice *c, const struct token_event *ev) {
+    note_id(c, ev, 0);
+    c->stop_id = ev->token;
+    c->has_stop_id = true;
+    if (c->generation->request.stop.keep && show_stop_token(s, c, ev->token))
+        c->finish = FINISH_STOP;
+}
+
 static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {
     size_t bytes = detok_push(&c->detok, e->ev.token, s->piece, s->piece_bytes);
     note_id(c, &e->ev, count_chars(s->piece, bytes));
@@ -127,9 +141,9 @@ static void take_last(struct stream *s, struct choice *c, const struct stamped_e
     bool ended_well = finish != FINISH_ERROR && !c->lost;
     take_event(s, c, e);
     if (c->finish == FINISH_NONE && ended_well) {
-        if (finish == FINISH_STOP && !e->ev.has_token) note_id(c, &e->ev, 0);
+        if (finish == FINISH_STOP && !e->ev.has_token) take_stop_token(s, c, &e->ev);
         c->digest = e->ev.digest;
-        finish_text(s, c, finish);
+        if (c->finish == FINISH_NONE) finish_text(s, c, finish);
     } else if (c->finish == FINISH_NONE) {
         fail_choice(c, &e->ev);
     }

@@ -1,7 +1,6 @@
 // tokens.c: see tokens.h.
 #include "leader/tokens.h"
 
-#include "common/base/mem.h"
 #include "leader/http_answer.h"
 #include "leader/prompt.h"
 
@@ -43,26 +42,17 @@ static int encode(const struct serving *s, const struct openai_request *r, struc
 static int decode(const struct serving *s, const struct openai_request *r, struct buf *out,
                   struct api_error *e) {
     const struct openai_prompt *p = &r->prompts[0];
-    size_t cap = detok_bytes_max(s->tokenizer);
-    struct detok detok;
     struct buf text;
     if (p->n_ids > s->max_model_len)
         return api_error_set(e, 400, "tokens", "'tokens' may have at most %u ids.",
                              s->max_model_len);
-    char *piece = mem_alloc(cap);
-    if (piece == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     buf_init(&text, 0);
-    detok_init(&detok, s->tokenizer, false);
-    for (uint32_t i = 0; i < p->n_ids; i++)
-        buf_add(&text, piece, detok_push(&detok, p->ids[i], piece, cap));
-    buf_add(&text, piece, detok_finish(&detok, piece, cap));
+    int rc = prompt_text(s, p->ids, p->n_ids, &text);
     buf_text(out, "{\"prompt\":");
     buf_json(out, text.bytes == 0 ? "" : text.data, text.bytes);
     buf_text(out, "}");
-    out->failed |= text.failed;
     buf_finish(&text);
-    mem_free(piece);
-    return 0;
+    return rc == 0 ? 0 : api_error_set(e, 500, NULL, "memory is out.");
 }
 
 // --- the call, on a render thread

@@ -3,7 +3,7 @@
 #include <stdint.h>
 
 #include "common/base/check.h"
-#include "leader/openai.h"
+#include "leader/client.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -28,6 +28,9 @@ static void check_request(const struct openai_request *r) {
     check(r->stop.n <= STOP_STRINGS_MAX && r->n_stop_ids <= STOP_IDS_MAX);
     for (uint32_t i = 0; i < r->stop.n; i++)
         check(r->stop.bytes[i] >= 1 && r->stop.bytes[i] <= STOP_STRING_BYTES_MAX);
+    check(r->request_id == NULL || client_id_ok(r->request_id));
+    check(!r->continue_final_message || !r->add_generation_prompt);
+    check(!r->echo || (!r->chat && !s->want_logprob));
     check_prompts(r);
 }
 

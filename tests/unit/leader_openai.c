@@ -199,7 +199,9 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         refused(true, field, rows[i][0]);
     }
     refused(false, "\"suffix\":\"x\"", "suffix");
-    refused(false, "\"echo\":true", "echo");
+    refused(false, "\"echo\":true,\"logprobs\":0", "echo");
+    refused(true, "\"continue_final_message\":true", "continue_final_message");
+    refused(true, "\"priority\":-1", "priority");
     refused(false, "\"best_of\":3", "best_of");
 }
 END_TEST
@@ -224,6 +226,28 @@ START_TEST(steering_is_read_and_checked) {
     refused(true, "\"logit_bias\":{\"18446744073709551621\":1}", "logit_bias");
     refused(true, "\"logit_bias\":{\"\":1}", "logit_bias");
     refused(true, "\"min_tokens\":9,\"max_tokens\":8", "min_tokens");
+}
+END_TEST
+
+START_TEST(fields_about_the_prompt_are_read) {
+    struct openai_request r;
+    struct api_error e;
+    const char *fields =
+        "\"continue_final_message\":true,\"add_generation_prompt\":false,"
+        "\"truncate_prompt_tokens\":7.0,\"chat_template_kwargs\":{\"a\":[1]},"
+        "\"include_stop_str_in_output\":true,\"request_id\":\"r-1\",\"stream\":true,"
+        "\"stream_options\":{\"include_usage\":true,\"continuous_usage_stats\":true}";
+    ck_assert_int_eq(parse_field(&r, true, fields, &e), 0);
+    ck_assert(r.continue_final_message && !r.add_generation_prompt && r.stop.keep);
+    ck_assert(r.truncate_prompt == 7 && r.continuous_usage);
+    ck_assert_str_eq(r.request_id, "r-1");
+    ck_assert_uint_eq(json_object_size(r.template_kwargs), 1);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse_field(&r, false, "\"truncate_prompt_tokens\":-1,\"echo\":true", &e), 0);
+    ck_assert(r.truncate_prompt == TRUNCATE_TO_FIT && r.echo);
+    openai_request_finish(&r);
+    refused(true, "\"chat_template_kwargs\":{\"x_token\":1}", "chat_template_kwargs");
+    refused(false, "\"truncate_prompt_tokens\":0", "truncate_prompt_tokens");
 }
 END_TEST
 
@@ -391,6 +415,7 @@ int main(void) {
     tcase_add_test(t, tiny_temperature_is_greedy_and_top_p_0_keeps_one);
     tcase_add_test(t, what_would_change_the_answer_is_refused_by_name);
     tcase_add_test(t, steering_is_read_and_checked);
+    tcase_add_test(t, fields_about_the_prompt_are_read);
     tcase_add_test(t, neutral_values_and_harmless_names_are_accepted);
     tcase_add_test(t, messages_are_checked_one_by_one);
     tcase_add_test(t, text_parts_are_joined_and_developer_is_system);

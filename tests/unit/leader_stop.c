@@ -50,6 +50,14 @@ START_TEST(text_ends_before_the_stop_string_however_it_is_cut) {
 }
 END_TEST
 
+START_TEST(text_ends_behind_the_stop_string_that_is_kept) {
+    struct stop_strings s = strings_of("END", "DO");
+    s.keep = true;
+    expect(&s, "some text END and more", "some text END", 0);
+    expect(&s, "DOEND", "DO", 1);
+}
+END_TEST
+
 START_TEST(what_only_began_like_a_stop_string_is_shown_at_the_end) {
     struct stop_strings s = strings_of("\n\nUser:", NULL);
     expect(&s, "hello\n\nUse", "hello\n\nUse", -1);
@@ -106,6 +114,7 @@ int main(void) {
     Suite *s = suite_create("leader_stop");
     TCase *t = tcase_create("stop");
     tcase_add_test(t, text_ends_before_the_stop_string_however_it_is_cut);
+    tcase_add_test(t, text_ends_behind_the_stop_string_that_is_kept);
     tcase_add_test(t, what_only_began_like_a_stop_string_is_shown_at_the_end);
     tcase_add_test(t, the_string_that_is_complete_first_wins);
     tcase_add_test(t, characters_of_several_bytes_are_matched_whole);
