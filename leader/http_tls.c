@@ -74,8 +74,10 @@ static struct identity *current(struct http_tls *t) {
 
 static void refuse(gnutls_session_t session, gnutls_alert_description_t alert, const char *reason) {
     struct http_tls *t = gnutls_db_get_ptr(session);
-    if (log_gate_pass(&t->refusals, env_now_ns(t->env)))
-        log_warn("http", "refused a client's certificate: %.200s", reason);
+    uint32_t n_more;
+    bool shown = log_gate_pass_late(&t->refusals, env_now_ns(t->env), &n_more);
+    if (n_more > 0) log_warn("http", "refused %u more clients' certificates", n_more);
+    if (shown) log_warn("http", "refused a client's certificate: %.200s", reason);
     // libmicrohttpd closes without a word; the client should hear why.
     gnutls_alert_send(session, GNUTLS_AL_FATAL, alert);
 }

@@ -22,3 +22,8 @@ uint32_t log_gate_hidden(struct log_gate *g, int64_t now_ns) {
     *g = (struct log_gate){0};
     return n;
 }
+
+bool log_gate_pass_late(struct log_gate *g, int64_t now_ns, uint32_t *n_hidden) {
+    *n_hidden = log_gate_hidden(g, now_ns);
+    return log_gate_pass(g, now_ns);
+}

@@ -18,7 +18,10 @@ struct log_gate {
 // Whether one more line may be written now; if not, it is counted.
 bool log_gate_pass(struct log_gate *g, int64_t now_ns);
 // How many lines the gate kept back in a span that is over; 0 while it lasts. The caller writes
-// that number: it is forgotten here.
+// that number: it is forgotten here. Until somebody asks, a gate that kept lines back stays shut.
 uint32_t log_gate_hidden(struct log_gate *g, int64_t now_ns);
+// Both at once, for an owner who has no time of its own to ask: *n_hidden, of an earlier span, is
+// to be written before the line.
+bool log_gate_pass_late(struct log_gate *g, int64_t now_ns, uint32_t *n_hidden);
 
 #endif

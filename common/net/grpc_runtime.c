@@ -20,10 +20,12 @@ static struct {
 static void log_handshake(const char *message) {
     gpr_timespec now = gpr_now(GPR_CLOCK_MONOTONIC);
     const char *reason = strrchr(message, ':'); // behind OpenSSL's "error:0A000086:SSL routines::"
+    int64_t now_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+    uint32_t n_more = 0;
     pthread_mutex_lock(&handshakes.lock);
-    bool shown = handshakes.on &&
-                 log_gate_pass(&handshakes.gate, now.tv_sec * INT64_C(1000000000) + now.tv_nsec);
+    bool shown = handshakes.on && log_gate_pass_late(&handshakes.gate, now_ns, &n_more);
     pthread_mutex_unlock(&handshakes.lock);
+    if (n_more > 0) log_warn("grpc", "%u more TLS handshakes failed", n_more);
     if (shown)
         log_warn("grpc", "a TLS handshake failed: %.200s", reason != NULL ? reason + 1 : message);
 }

@@ -32,11 +32,26 @@ START_TEST(gate_opens_again_after_the_number_was_said) {
 }
 END_TEST
 
+START_TEST(gate_opens_again_by_itself_for_who_asks_with_each_line) {
+    struct log_gate g = {0};
+    uint32_t n_hidden;
+    for (int i = 0; i < 2 * LOG_GATE_LINES; i++) {
+        ck_assert_int_eq(log_gate_pass_late(&g, i, &n_hidden), i < LOG_GATE_LINES);
+        ck_assert_uint_eq(n_hidden, 0);
+    }
+    ck_assert(log_gate_pass_late(&g, LOG_GATE_SPAN_NS, &n_hidden));
+    ck_assert_uint_eq(n_hidden, LOG_GATE_LINES);
+    ck_assert(log_gate_pass_late(&g, LOG_GATE_SPAN_NS, &n_hidden));
+    ck_assert_uint_eq(n_hidden, 0);
+}
+END_TEST
+
 int main(void) {
     TCase *t = tcase_create("log_gate");
     tcase_add_test(t, gate_lets_a_handful_through_and_counts_the_rest);
     tcase_add_test(t, gate_does_not_hide_rare_lines);
     tcase_add_test(t, gate_opens_again_after_the_number_was_said);
+    tcase_add_test(t, gate_opens_again_by_itself_for_who_asks_with_each_line);
     Suite *s = suite_create("base_log_gate");
     suite_add_tcase(s, t);
     return suite_run(s);
