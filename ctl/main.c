@@ -76,7 +76,7 @@ int main(int argc, char **argv) {
     bool has_prompt = argc > 2 && strncmp(argv[2], "--", 2) != 0;
     int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2 + has_prompt;
     struct option_input input = {(const char *const *)argv + first_flag,
-                                 (const char *const *)environ, &arena};
+                                 (const char *const *)environ, &arena, NULL};
     int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     if (err == 0 && asked == 0) err = read_key(&c, &e);

@@ -17,9 +17,11 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/secret.h"
+#include "common/conf/foreign.h"
 #include "common/conf/options.h"
 #include "common/model/folder.h"
 #include "leader/api.h"
+#include "leader/model_path.h"
 #include "leader/persona.h"
 #include "leader/secrets.h"
 #include "leader/waits.h"
@@ -36,6 +38,7 @@ extern char **environ;
 
 struct process {
     struct leader_options options;
+    struct option_notes notes;
     struct env *env;
     struct waker *waker; // the scheduler thread's
     struct model_spec spec;
@@ -133,6 +136,8 @@ static int check_host(const struct process *p, struct err_text *e) {
 static int check_options(struct process *p, struct err_text *e) {
     struct leader_options *o = &p->options;
     if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
+    int rc = model_path_check(o->model, e);
+    if (rc != 0) return rc;
     set_name(p);
     return resolve_ranks(o, e);
 }
@@ -466,10 +471,16 @@ static void log_start(const struct leader_options *o) {
               log_uint("pipeline_depth", o->pipeline_depth), log_text("transports", o->transports));
 }
 
+static void log_notes(const struct option_notes *notes) {
+    for (const struct option_note *n = notes->first; n != NULL; n = n->next)
+        log_write(n->warn ? LOG_WARN : LOG_INFO, "options", "%s", n->text);
+}
+
 // Runs the process from options to the end; the exit code.
 static int run(struct process *p, const sigset_t *set) {
     struct err_text e;
     log_start(&p->options);
+    log_notes(&p->notes);
     int rc = start(p, &e);
     int accounts = 0;
     if (rc != 0) {
@@ -491,8 +502,8 @@ static int run(struct process *p, const sigset_t *set) {
 
 static int parse(struct process *p, struct arena *arena, char **argv, int *asked,
                  struct err_text *e) {
-    struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ,
-                                 arena};
+    struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ, arena,
+                                 &p->notes};
     int rc = options_parse(&leader_option_table, &p->options, &input, asked, e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     secret_wipe_variable(environ, "VLLM_API_KEY");
@@ -503,6 +514,7 @@ static int parse(struct process *p, struct arena *arena, char **argv, int *asked
 static int print(int asked) {
     if (asked == 'h') options_print_help(&leader_option_table, stdout);
     if (asked == 'm') options_print_markdown(&leader_option_table, stdout);
+    if (asked == 'f') foreign_print_markdown(stdout);
     if (asked == 'v') printf("moe-leader %s\n", MOESAIC_BUILD_ID);
     return 0;
 }

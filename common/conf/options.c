@@ -6,23 +6,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/conf/foreign.h"
 #include "common/conf/options_private.h"
 
-#define OPTIONS_MAX 96
-#define NAME_BYTES_MAX 64
-#define WHERE_BYTES_MAX 400
 #define ENVIRONMENT_PREFIX "MOESAIC_"
-
-// Which source set a row so far; a weaker one must not overwrite it.
-enum source { SOURCE_DEFAULT, SOURCE_LWS, SOURCE_YAML, SOURCE_ENVIRONMENT, SOURCE_FLAG };
-
-struct parse {
-    const struct option_table *table;
-    void *out;
-    struct arena *arena;
-    const char *config_path;
-    enum source set_by[OPTIONS_MAX];
-};
 
 static bool same_name(const char *a, const char *b) {
     for (; *a != '\0' && *b != '\0'; a++, b++) {
@@ -40,8 +27,8 @@ const struct option *option_find(const struct option_table *table, const char *n
 
 // Levenshtein distance, one row at a time. A name longer than the limit is far from everything.
 static size_t edit_distance(const char *a, const char *b) {
-    size_t n = strlen(a), m = strlen(b), row[NAME_BYTES_MAX + 1];
-    if (n > NAME_BYTES_MAX || m > NAME_BYTES_MAX) return SIZE_MAX;
+    size_t n = strlen(a), m = strlen(b), row[OPTION_NAME_BYTES_MAX + 1];
+    if (n > OPTION_NAME_BYTES_MAX || m > OPTION_NAME_BYTES_MAX) return SIZE_MAX;
     for (size_t j = 0; j <= m; j++)
         row[j] = j;
     for (size_t i = 1; i <= n; i++) {
@@ -87,7 +74,7 @@ static void variable_name(const char *option, char *buf, size_t cap) {
 // The nearest name is given as it would be written in the same place, ready to be copied.
 static int unknown(const struct parse *p, const char *where, const char *name, struct err_text *e) {
     const char *nearest = option_nearest(p->table, name);
-    char written[NAME_BYTES_MAX + 16];
+    char written[OPTION_NAME_BYTES_MAX + 16];
     if (nearest == NULL)
         return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; %s --help lists all", where,
                        p->table->program);
@@ -101,25 +88,27 @@ static int unknown(const struct parse *p, const char *where, const char *name, s
 
 // A bad value is an error even when a stronger source gave a good one: somebody wrote it and
 // believes in it.
-static int set_from(struct parse *p, const struct option *o, enum source source,
+int option_set_from(struct parse *p, const struct option *o, enum source source,
                     const struct option_text *value, struct err_text *e) {
     enum source *by = &p->set_by[o - p->table->options];
     if (*by == source) return err_set(e, ERR_FATAL_CONFIG, "%s: given twice", value->where);
+    struct option_text ours = *value;
+    ours.text = option_own_word(p, o, value->text);
     if (*by < source) {
         *by = source;
-        return option_set(o, p->out, value, e);
+        return option_set(o, p->out, &ours, e);
     }
     uint64_t ignored[4];
     struct option elsewhere = *o;
     elsewhere.offset = 0;
-    return option_set(&elsewhere, ignored, value, e);
+    return option_set(&elsewhere, ignored, &ours, e);
 }
 
 // --- flags
 
 // Neither the command line nor a file of options, which is often shared, is a place for a secret.
 static int refuse_secret(const struct option *o, const char *where, struct err_text *e) {
-    char variable[NAME_BYTES_MAX + 16];
+    char variable[OPTION_NAME_BYTES_MAX + 16];
     variable_name(o->name, variable, sizeof variable);
     return err_set(e, ERR_FATAL_CONFIG,
                    "%s: a secret given here can be read by others; put it into a file "
@@ -128,13 +117,17 @@ static int refuse_secret(const struct option *o, const char *where, struct err_t
 }
 
 static int set_flag(struct parse *p, const char *name, const char *value, struct err_text *e) {
-    char where[WHERE_BYTES_MAX];
-    snprintf(where, sizeof where, "--%s", name);
+    char where[OPTION_WHERE_BYTES_MAX];
+    snprintf(where, sizeof where, "%s%s", name[0] == '-' ? "" : "--", name);
     const struct option *o = option_find(p->table, name);
+    struct option_text text = {value, where, p->arena};
+    struct foreign_flag foreign;
+    if (o == NULL && option_is_foreign(p->table, name, &foreign))
+        return option_set_foreign(p, &foreign, SOURCE_FLAG, &text, e);
     if (o == NULL) return unknown(p, where, name, e);
     if (o->type == OPTION_SECRET) return refuse_secret(o, where, e);
     if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "%s: needs a value", where);
-    return set_from(p, o, SOURCE_FLAG, &(struct option_text){value, where, p->arena}, e);
+    return option_set_from(p, o, SOURCE_FLAG, &text, e);
 }
 
 // The value of a flag that needs none of its own: a boolean, its denial (*name is moved past "no-"
@@ -142,29 +135,44 @@ static int set_flag(struct parse *p, const char *name, const char *value, struct
 static const char *implied_value(const struct parse *p, const char **name, const char *next) {
     const struct option *o = option_find(p->table, *name);
     bool alone = next == NULL || next[0] == '-';
+    struct foreign_flag flag;
     if (o != NULL) return o->type == OPTION_BOOL ? "true" : alone ? o->lone : NULL;
-    if (strncmp(*name, "no-", 3) != 0) return NULL;
+    if (option_is_foreign(p->table, *name, &flag)) return option_foreign_implied(&flag, next);
+    if (strncmp(*name, "no-", 3) != 0 && strncmp(*name, "no_", 3) != 0) return NULL;
     o = option_find(p->table, *name + 3);
-    if (o == NULL || o->type != OPTION_BOOL) return NULL;
+    bool is_switch = o != NULL ? o->type == OPTION_BOOL
+                               : option_is_foreign(p->table, *name + 3, &flag) && flag.takes == 0;
+    if (!is_switch) return NULL;
     *name += 3;
     return "false";
 }
 
-// Takes one flag: "--name=value", "--name value", "--name" or "--no-name". Returns how many entries
-// it used in *used.
+// How many of these entries are values of a flag that takes several; at least one.
+static int count_values(const struct parse *p, const char *name, const char *const *argv) {
+    struct foreign_flag flag;
+    int n = 1;
+    if (option_find(p->table, name) != NULL || !option_is_foreign(p->table, name, &flag)) return n;
+    while (flag.takes == '*' && argv[0] != NULL && argv[n] != NULL && argv[n][0] != '-')
+        n++;
+    return n;
+}
+
+// Takes one flag: "--name=value", "--name value", "--name" or "--no-name"; of other engines "-n"
+// as well. Returns how many entries it used in *used.
 static int parse_flag(struct parse *p, const char *const *argv, int *used, struct err_text *e) {
-    char buf[NAME_BYTES_MAX + 1];
+    char buf[OPTION_NAME_BYTES_MAX + 1];
     const char *equals = strchr(argv[0], '=');
-    size_t n = equals != NULL ? (size_t)(equals - argv[0]) - 2 : strlen(argv[0]) - 2;
-    if (n > NAME_BYTES_MAX)
+    const char *begin = argv[0] + (argv[0][1] == '-' ? 2 : 0);
+    size_t n = equals != NULL ? (size_t)(equals - begin) : strlen(begin);
+    if (n > OPTION_NAME_BYTES_MAX)
         return err_set(e, ERR_FATAL_CONFIG, "%.64s...: unknown option", argv[0]);
-    memcpy(buf, argv[0] + 2, n);
+    memcpy(buf, begin, n);
     buf[n] = '\0';
     const char *name = buf, *value = equals != NULL ? equals + 1 : implied_value(p, &name, argv[1]);
     *used = 1;
     if (value == NULL) {
         value = argv[1];
-        *used = 2;
+        *used = 1 + count_values(p, name, argv + 1);
     }
     if (strcmp(name, "config") != 0) return set_flag(p, name, value, e);
     if (value == NULL) return err_set(e, ERR_FATAL_CONFIG, "--config: needs a value");
@@ -177,15 +185,23 @@ static int asked_for(const char *const *argv) {
         if (strcmp(*argv, "--help") == 0 || strcmp(*argv, "-h") == 0) return 'h';
         if (strcmp(*argv, "--version") == 0) return 'v';
         if (strcmp(*argv, "--help-markdown") == 0) return 'm';
+        if (strcmp(*argv, "--help-flags-markdown") == 0) return 'f';
     }
     return 0;
 }
 
+// Our own flags have two dashes; other engines have some with one.
+static bool is_flag(const struct parse *p, const char *text) {
+    char name[OPTION_NAME_BYTES_MAX + 1];
+    struct foreign_flag flag;
+    if (strncmp(text, "--", 2) == 0) return text[2] != '-';
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, "="), text);
+    return text[0] == '-' && option_is_foreign(p->table, name, &flag);
+}
+
 static int parse_flags(struct parse *p, const char *const *argv, struct err_text *e) {
     while (*argv != NULL) {
-        if (strncmp(*argv, "--", 2) != 0)
-            return err_set(e, ERR_FATAL_CONFIG, "\"%.200s\" is not a flag; %s --help lists all",
-                           *argv, p->table->program);
+        if (!is_flag(p, *argv)) return option_refuse_positional(p->table, *argv, e);
         int used = 0, err = parse_flag(p, argv, &used, e);
         if (err != 0) return err;
         argv += used < 2 || argv[1] != NULL ? used : 1;
@@ -199,10 +215,11 @@ static int parse_variable(struct parse *p, const char *entry, struct err_text *e
     size_t prefix = strlen(ENVIRONMENT_PREFIX);
     const char *equals = strchr(entry, '=');
     if (equals == NULL || strncmp(entry, ENVIRONMENT_PREFIX, prefix) != 0) return 0;
-    char name[NAME_BYTES_MAX + 1], where[WHERE_BYTES_MAX];
+    char name[OPTION_NAME_BYTES_MAX + 1], where[OPTION_WHERE_BYTES_MAX];
     size_t n = (size_t)(equals - entry) - prefix;
     snprintf(where, sizeof where, "%.*s", (int)(n < 80 ? n + prefix : 80), entry);
-    if (n > NAME_BYTES_MAX) return err_set(e, ERR_FATAL_CONFIG, "%s...: unknown option", where);
+    if (n > OPTION_NAME_BYTES_MAX)
+        return err_set(e, ERR_FATAL_CONFIG, "%s...: unknown option", where);
     for (size_t i = 0; i < n; i++)
         name[i] = (char)tolower((unsigned char)entry[prefix + i]);
     name[n] = '\0';
@@ -212,8 +229,8 @@ static int parse_variable(struct parse *p, const char *entry, struct err_text *e
     }
     const struct option *o = option_find(p->table, name);
     if (o != NULL)
-        return set_from(p, o, SOURCE_ENVIRONMENT,
-                        &(struct option_text){equals + 1, where, p->arena}, e);
+        return option_set_from(p, o, SOURCE_ENVIRONMENT,
+                               &(struct option_text){equals + 1, where, p->arena}, e);
     if (is_elsewhere(p->table, name)) return 0;
     return unknown(p, where, name, e);
 }
@@ -232,14 +249,17 @@ static const char *variable(const char *const *environment, const char *name) {
 static int set_yaml(void *context, const char *key, const char *value, unsigned line,
                     struct err_text *e) {
     struct parse *p = context;
-    char where[WHERE_BYTES_MAX];
+    char where[OPTION_WHERE_BYTES_MAX];
     snprintf(where, sizeof where, "%.300s:%u: %.64s", p->config_path, line, key);
     const struct option *o = option_find(p->table, key);
     if (o != NULL && o->type == OPTION_SECRET) return refuse_secret(o, where, e);
     if (o != NULL)
-        return set_from(p, o, SOURCE_YAML, &(struct option_text){value, where, p->arena}, e);
+        return option_set_from(p, o, SOURCE_YAML, &(struct option_text){value, where, p->arena}, e);
     if (is_elsewhere(p->table, key)) return 0;
-    return unknown(p, where, key, e);
+    struct foreign_flag foreign;
+    if (!option_is_foreign(p->table, key, &foreign)) return unknown(p, where, key, e);
+    return option_set_foreign(p, &foreign, SOURCE_YAML,
+                              &(struct option_text){value, where, p->arena}, e);
 }
 
 static int set_defaults(struct parse *p, struct err_text *e) {
@@ -262,7 +282,8 @@ static int set_lws(struct parse *p, const char *const *environment, struct err_t
         // An empty address means that the name is not known yet: going on with it would dial
         // nobody.
         if (*value == '\0') return err_set(e, ERR_FATAL_CONFIG, "%s: is empty", o->lws);
-        int err = set_from(p, o, SOURCE_LWS, &(struct option_text){value, o->lws, p->arena}, e);
+        int err =
+            option_set_from(p, o, SOURCE_LWS, &(struct option_text){value, o->lws, p->arena}, e);
         if (err != 0) return err;
     }
     return 0;
@@ -271,7 +292,7 @@ static int set_lws(struct parse *p, const char *const *environment, struct err_t
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
                   int *asked, struct err_text *e) {
     check(table->n_options <= OPTIONS_MAX);
-    struct parse p = {.table = table, .out = out, .arena = input->arena};
+    struct parse p = {.table = table, .out = out, .arena = input->arena, .notes = input->notes};
     *asked = asked_for(input->argv);
     int err = set_defaults(&p, e);
     if (err != 0 || *asked != 0) return err;
@@ -297,7 +318,7 @@ void options_print_help(const struct option_table *table, FILE *to) {
         "YAML file given by --config. Flags win over variables, variables over the file.\n\n");
     for (size_t i = 0; i < table->n_options; i++) {
         const struct option *o = &table->options[i];
-        char variable[NAME_BYTES_MAX + 16];
+        char variable[OPTION_NAME_BYTES_MAX + 16];
         variable_name(o->name, variable, sizeof variable);
         if (o->type == OPTION_SECRET)
             fprintf(to, "  %s (only as a variable)", variable);
@@ -327,7 +348,7 @@ void options_print_markdown(const struct option_table *table, FILE *to) {
     fprintf(to, "| flag and YAML key | variable | default | meaning |\n|---|---|---|---|\n");
     for (size_t i = 0; i < table->n_options; i++) {
         const struct option *o = &table->options[i];
-        char name[NAME_BYTES_MAX + 16];
+        char name[OPTION_NAME_BYTES_MAX + 16];
         variable_name(o->name, name, sizeof name);
         if (o->type == OPTION_SECRET)
             fprintf(to, "| - | `%s` | - | %s", name, o->help);

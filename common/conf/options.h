@@ -48,6 +48,17 @@ struct option {
     const char *lone; // value of a flag that stands alone ("--watch"), or NULL: it needs one
 };
 
+// What a person should know of flags that were taken from another engine (foreign.h), to be logged
+// once there is a log.
+struct option_note {
+    struct option_note *next;
+    const char *text;
+    bool warn;
+};
+struct option_notes {
+    struct option_note *first, *last;
+};
+
 struct option_table {
     const char *program; // "moe-leader"
     const char *command; // what stands before the flags, " COMMAND"; "": nothing
@@ -56,18 +67,20 @@ struct option_table {
     size_t n_options;
     const struct option_table
         *other; // the next program's, a ring: their names may stand in a shared environment or file
+    bool foreign; // flags of other engines are answered
 };
 
 struct option_input {
     const char *const *argv;        // without the program's name, NULL-terminated
     const char *const *environment; // environ
     struct arena *arena;            // where strings will live
+    struct option_notes *notes;     // in the arena as well; NULL: nobody reads them
 };
 
 // Fills the table's struct from all sources. *asked is set to 'h' (--help),
 // 'v' (--version) or 'm'
-// (--help-markdown) when one was given (nothing else is checked then), else 0. Errors name flag,
-// variable, or file and line.
+// (--help-markdown), 'f' (--help-flags-markdown) when one was given (nothing else is checked then),
+// else 0. Errors name flag, variable, or file and line.
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
                   int *asked, struct err_text *e);
 

@@ -218,7 +218,8 @@ const struct option_table leader_option_table = {
     "Serves a mixture-of-experts model: the API, the schedule and the plan of a group of workers.",
     leader_options,
     sizeof leader_options / sizeof leader_options[0],
-    &worker_option_table};
+    &worker_option_table,
+    true};
 
 const struct option_table worker_option_table = {
     "moe-worker",
@@ -226,7 +227,8 @@ const struct option_table worker_option_table = {
     "Computes a slice of a mixture-of-experts model for a leader.",
     worker_options,
     sizeof worker_options / sizeof worker_options[0],
-    &ctl_option_table};
+    &ctl_option_table,
+    false};
 
 const struct option_table ctl_option_table = {
     "moectl",
@@ -234,4 +236,5 @@ const struct option_table ctl_option_table = {
     "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready.",
     ctl_options,
     sizeof ctl_options / sizeof ctl_options[0],
-    &leader_option_table};
+    &leader_option_table,
+    false};

@@ -1,0 +1,334 @@
+// conf_foreign.c: the flags of other engines: each name once, none that hides an option of ours,
+// and what each kind does.
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/conf/foreign.h"
+#include "common/conf/options.h"
+#include "tests/harness/suite.h"
+
+static struct arena arena;
+static struct err_text err;
+static struct leader_options leader;
+static struct option_notes notes;
+
+static void setup(void) {
+    arena_init(&arena, 0);
+    memset(&leader, 0, sizeof leader);
+    memset(&notes, 0, sizeof notes);
+    memset(&err, 0, sizeof err);
+}
+
+static void teardown(void) {
+    arena_finish(&arena);
+}
+
+static int parse(const char *const *argv) {
+    int asked;
+    struct option_input input = {argv, (const char *const[]){NULL}, &arena, &notes};
+    return options_parse(&leader_option_table, &leader, &input, &asked, &err);
+}
+
+#define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
+
+static void refused(const char *const *argv, const char *says) {
+    teardown();
+    setup();
+    ck_assert_int_eq(parse(argv), ERR_FATAL_CONFIG);
+    ck_assert_msg(strstr(err.text, says) != NULL, "\"%s\" does not say \"%s\"", err.text, says);
+}
+
+static void accepted(const char *const *argv) {
+    teardown();
+    setup();
+    int rc = parse(argv);
+    ck_assert_msg(rc == 0, "%s", err.text);
+}
+
+static void noted(const char *text, bool warn) {
+    for (const struct option_note *n = notes.first; n != NULL; n = n->next) {
+        if (strstr(n->text, text) == NULL) continue;
+        ck_assert_msg(n->warn == warn, "\"%s\" has another level", n->text);
+        return;
+    }
+    ck_abort_msg("no note says \"%s\"", text);
+}
+
+static const char *bare(const struct foreign_flag *flag) {
+    return flag->name[1] == '-' ? flag->name + 2 : flag->name;
+}
+
+static bool is_program_flag(const char *name) {
+    static const char *const names[] = {"config", "help", "version", "-h"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        if (strcmp(name, names[i]) == 0) return true;
+    }
+    return false;
+}
+
+START_TEST(a_name_of_ours_is_in_the_table_only_as_the_same_option) {
+    struct foreign_walk w = {0};
+    struct foreign_flag flag;
+    while (foreign_next(&w, &flag)) {
+        bool ours =
+            option_find(&leader_option_table, bare(&flag)) != NULL || is_program_flag(bare(&flag));
+        ck_assert_msg(ours == (flag.row->kind == FOREIGN_SAME),
+                      "%s: move it to or from the rows of FOREIGN_SAME", flag.name);
+    }
+}
+END_TEST
+
+START_TEST(every_name_is_found_once_and_means_its_row) {
+    struct foreign_walk w = {0};
+    struct foreign_flag flag, found;
+    size_t n = 0;
+    for (; foreign_next(&w, &flag); n++) {
+        ck_assert(foreign_find(bare(&flag), &found));
+        ck_assert_msg(found.row == flag.row && strcmp(found.name, flag.name) == 0,
+                      "%s stands in the table twice", flag.name);
+        ck_assert_str_eq(found.engines, flag.engines);
+        ck_assert_uint_gt(strlen(flag.engines), 0);
+        ck_assert_uint_eq(strspn(flag.engines, "vstlo"), strlen(flag.engines));
+    }
+    ck_assert_uint_gt(n, 1000);
+}
+END_TEST
+
+START_TEST(rows_have_what_their_kind_needs) {
+    struct foreign_walk w = {0};
+    struct foreign_flag flag;
+    while (foreign_next(&w, &flag)) {
+        const struct foreign_row *row = flag.row;
+        bool is_alias = row->kind == FOREIGN_ALIAS;
+        ck_assert_int_eq(row->to != NULL, is_alias);
+        if (is_alias) ck_assert_ptr_nonnull(option_find(&leader_option_table, row->to));
+        if (!is_alias && row->kind != FOREIGN_SAME)
+            ck_assert_msg(row->says != NULL, "%s has no reason", flag.name);
+    }
+}
+END_TEST
+
+// Every refused flag, given with a value that is not fine, ends the start; no value is shown, as it
+// may be a secret.
+START_TEST(every_refused_flag_is_refused_and_shows_no_value) {
+    struct foreign_walk w = {0};
+    struct foreign_flag flag;
+    while (foreign_next(&w, &flag)) {
+        if (flag.row->kind != FOREIGN_REFUSED) continue;
+        char text[128];
+        snprintf(text, sizeof text, "%s%s", flag.name, flag.takes != 0 ? "=sesame" : "");
+        refused(LIST(text), flag.row->says);
+        ck_assert_ptr_null(strstr(err.text, "sesame"));
+    }
+}
+END_TEST
+
+START_TEST(every_other_flag_leaves_a_note_and_its_value_is_its_own) {
+    struct foreign_walk w = {0};
+    struct foreign_flag flag;
+    while (foreign_next(&w, &flag)) {
+        if (flag.row->kind != FOREIGN_IMPLIED && flag.row->kind != FOREIGN_IDLE) continue;
+        accepted(flag.takes != 0 ? LIST(flag.name, "4", "--port", "81")
+                                 : LIST(flag.name, "--port", "81"));
+        ck_assert_uint_eq(leader.port, 81);
+        noted(flag.row->says, flag.row->kind == FOREIGN_IDLE);
+    }
+}
+END_TEST
+
+START_TEST(aliases_set_our_option) {
+    accepted(LIST("-m", "/m", "-c", "4096", "-np", "4", "-b", "128", "-a", "x", "--timeout", "9"));
+    ck_assert_str_eq(leader.model, "/m");
+    ck_assert_str_eq(leader.served_model_name, "x");
+    ck_assert_uint_eq(leader.max_model_len, 4096);
+    ck_assert_uint_eq(leader.max_num_seqs, 4);
+    ck_assert_uint_eq(leader.max_num_batched_tokens, 128);
+    ck_assert_uint_eq(leader.http_timeout, 9);
+    noted("-c is taken as --max-model-len", false);
+    accepted(LIST("--model-path=/s", "--context_length=77", "--max-running-requests", "5",
+                  "--chunked-prefill-size", "256", "--dp-size", "3"));
+    ck_assert_str_eq(leader.model, "/s");
+    ck_assert_uint_eq(leader.max_model_len, 77);
+    ck_assert_uint_eq(leader.data_parallel_size, 3);
+    accepted(LIST("--model-id", "/t", "--max-total-tokens=99", "--max-batch-prefill-tokens", "64",
+                  "--max-concurrent-requests", "7", "--hostname", "127.0.0.2", "-p", "82",
+                  "--json-output"));
+    ck_assert_uint_eq(leader.max_model_len, 99);
+    ck_assert_uint_eq(leader.max_num_queued_reqs, 7);
+    ck_assert_str_eq(leader.host, "127.0.0.2");
+    ck_assert_uint_eq(leader.port, 82);
+    ck_assert_str_eq(leader.log_format, "json");
+}
+END_TEST
+
+START_TEST(an_alias_beside_our_option_is_given_twice) {
+    refused(LIST("--max-model-len", "5", "-c", "6"), "-c (here --max-model-len): given twice");
+    refused(LIST("-c", "x"), "-c (here --max-model-len): \"x\" is not a whole number");
+    refused(LIST("-c"), "-c: needs a value");
+    refused(LIST("--chunked-prefill-size", "-1"), "not within 1 to");
+}
+END_TEST
+
+START_TEST(values_in_other_words_are_understood) {
+    accepted(LIST("--dtype", "half", "--max-model-len", "8k", "--generation-config", "vllm",
+                  "--log-level", "warning", "--kv-cache-memory-bytes", "2G"));
+    ck_assert_str_eq(leader.dtype, "float16");
+    ck_assert_uint_eq(leader.max_model_len, 8000);
+    ck_assert_str_eq(leader.generation_config, "none");
+    ck_assert_str_eq(leader.log_level, "warn");
+    ck_assert_uint_eq(leader.kv_cache_memory.bytes, 2147483648);
+    accepted(LIST("--max-model-len", "auto", "--max-num-batched-tokens", "1.5K"));
+    ck_assert_uint_eq(leader.max_model_len, 0);
+    ck_assert_uint_eq(leader.max_num_batched_tokens, 1536);
+    accepted(LIST("--disable-log-requests", "-v", "-np", "-1"));
+    ck_assert(!leader.enable_log_requests);
+    ck_assert_str_eq(leader.log_level, "debug");
+    ck_assert_uint_eq(leader.max_num_seqs, 64);
+    noted("-np asks for nothing", false);
+    refused(LIST("--dtype", "fp8"), "not one of");
+    refused(LIST("--max-model-len", "8q"), "whole number");
+    refused(LIST("--max-model-len", "9999999999999G"), "");
+    refused(LIST("--max-model-len", "1..5k"), "whole number");
+    refused(LIST("--kv-cache-memory-bytes", "-5"), "size");
+}
+END_TEST
+
+START_TEST(what_is_always_so_says_so_and_its_denial_warns) {
+    accepted(LIST("--enable-chunked-prefill", "--trust-remote-code", "--enable-expert-parallel",
+                  "--enforce-eager", "--trust-remote-code"));
+    noted("--enable-chunked-prefill is always so: ", false);
+    size_t n = 0;
+    for (const struct option_note *note = notes.first; note != NULL; note = note->next)
+        n++;
+    ck_assert_uint_eq(n, 4);
+    accepted(LIST("--no-enable-chunked-prefill"));
+    noted("--enable-chunked-prefill cannot be switched off", true);
+    accepted(LIST("--enable-chunked-prefill=False"));
+    noted("cannot be switched off", true);
+    accepted(LIST("--enable-chunked-prefill", "True", "--enable_prefix_caching"));
+    noted("--enable-prefix-caching has no effect: there is no prefix cache yet", true);
+    accepted(LIST("--no-enable-prefix-caching", "--swap-space", "4", "--block-size=16"));
+    noted("--enable-prefix-caching asks for nothing", false);
+}
+END_TEST
+
+START_TEST(a_refused_flag_that_asks_for_nothing_is_let_through) {
+    accepted(LIST("-tp", "1", "--pipeline-parallel-size=1", "--quantization", "None",
+                  "--no-enable-lora", "--enable-eplb=false", "--moe-gpu-prefetch", "0", "--device",
+                  "cpu"));
+    noted("-tp asks for nothing", false);
+    refused(LIST("-tp", "2"), "-tp: use --data-parallel-size");
+    refused(LIST("--tensor-parallel-size=8"), "--data-parallel-size N");
+    refused(LIST("--tensor-parallel-size", "01"), "--data-parallel-size N");
+    refused(LIST("--gpu-memory-utilization", "0.9"), "--kv-cache-memory");
+    refused(LIST("--quantization"), "--dtype");
+    refused(LIST("--speculative-config.model", "x"), "speculative decoding");
+    refused(LIST("--api-key", "sesame"), "--api-key-file FILE");
+    refused(LIST("-t", "8"), "moe-worker --threads");
+}
+END_TEST
+
+START_TEST(flags_with_several_values_take_them_all) {
+    accepted(LIST("--cudagraph-capture-sizes", "1", "2", "4", "--port", "83", "-O3",
+                  "--compilation-config", "{\"level\": 3}", "-fa", "-ngl", "99", "--flash-attn",
+                  "on", "-ot", "exps=CPU"));
+    ck_assert_uint_eq(leader.port, 83);
+}
+END_TEST
+
+START_TEST(a_model_without_its_flag_is_answered_with_the_flag) {
+    refused(LIST("Qwen/Qwen3-30B-A3B", "--port", "1"), "--model FOLDER");
+    refused(LIST("serve", "Qwen/Qwen3-30B-A3B"), "--model FOLDER");
+    refused(LIST("--enforce-eager", "Qwen/Qwen3-30B-A3B"), "--model FOLDER");
+}
+END_TEST
+
+START_TEST(hostile_flags_are_refused) {
+    char longest[400];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[0] = '-';
+    longest[sizeof longest - 1] = '\0';
+    refused(LIST(longest), "not a flag");
+    longest[1] = 'O';
+    refused(LIST(longest), "not a flag");
+    memset(longest + 2, '3', sizeof longest - 3);
+    refused(LIST(longest), "");
+    static const char *const bad[] = {"-",     "--",   "---m", "-=",    "--=x",
+                                      "-.",    "--.x", "---",  "--no-", "",
+                                      "m",     "--m",  "-tpx", "--tp.", "--no-no-trust-remote-code",
+                                      "-\xff", "--v:"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        if (strcmp(bad[i], "--tp.") != 0) refused(LIST(bad[i]), "");
+    }
+    refused(LIST("--tp.x.y", "2"), "--data-parallel-size");
+    refused(LIST("--%n%n%s", "2"), "unknown option");
+}
+END_TEST
+
+START_TEST(the_same_names_work_in_the_file) {
+    static char path[] = "/tmp/moesaic-foreign-XXXXXX";
+    FILE *f = fdopen(mkstemp(path), "w");
+    fputs("model: /y\ntensor_parallel_size: 1\nenable-chunked-prefill: true\ncontext-length: 64\n"
+          "enable-prefix-caching: false\nthreads: 4\nquantization: null\n",
+          f);
+    fclose(f);
+    accepted(LIST("--config", path));
+    ck_assert_uint_eq(leader.max_model_len, 64);
+    noted("--enable-chunked-prefill is always so", false);
+    f = fopen(path, "w");
+    fputs("model: /y\ntensor-parallel-size: 4\n", f);
+    fclose(f);
+    refused(LIST("--config", path), ":2: tensor-parallel-size: use --data-parallel-size N");
+    remove(path);
+}
+END_TEST
+
+START_TEST(other_programs_do_not_know_them) {
+    struct worker_options worker = {0};
+    int asked;
+    struct option_input input = {LIST("--enforce-eager"), LIST(NULL), &arena, NULL};
+    ck_assert_int_eq(options_parse(&worker_option_table, &worker, &input, &asked, &err),
+                     ERR_FATAL_CONFIG);
+    ck_assert_ptr_nonnull(strstr(err.text, "unknown option"));
+}
+END_TEST
+
+START_TEST(the_page_is_made_from_the_table) {
+    char *text = NULL, page[131072];
+    size_t bytes;
+    FILE *to = open_memstream(&text, &bytes);
+    foreign_print_markdown(to);
+    fclose(to);
+    FILE *file = fopen(SOURCE_ROOT "/docs/flags.md", "r");
+    ck_assert_ptr_nonnull(file);
+    page[fread(page, 1, sizeof page - 1, file)] = '\0';
+    fclose(file);
+    ck_assert_msg(strstr(page, text) != NULL, "docs/flags.md is old: make docs");
+    free(text);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("foreign");
+    TCase *tc = tcase_create("foreign");
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, setup, teardown);
+    tcase_add_test(tc, a_name_of_ours_is_in_the_table_only_as_the_same_option);
+    tcase_add_test(tc, every_name_is_found_once_and_means_its_row);
+    tcase_add_test(tc, rows_have_what_their_kind_needs);
+    tcase_add_test(tc, every_refused_flag_is_refused_and_shows_no_value);
+    tcase_add_test(tc, every_other_flag_leaves_a_note_and_its_value_is_its_own);
+    tcase_add_test(tc, aliases_set_our_option);
+    tcase_add_test(tc, an_alias_beside_our_option_is_given_twice);
+    tcase_add_test(tc, values_in_other_words_are_understood);
+    tcase_add_test(tc, what_is_always_so_says_so_and_its_denial_warns);
+    tcase_add_test(tc, a_refused_flag_that_asks_for_nothing_is_let_through);
+    tcase_add_test(tc, flags_with_several_values_take_them_all);
+    tcase_add_test(tc, a_model_without_its_flag_is_answered_with_the_flag);
+    tcase_add_test(tc, hostile_flags_are_refused);
+    tcase_add_test(tc, the_same_names_work_in_the_file);
+    tcase_add_test(tc, other_programs_do_not_know_them);
+    tcase_add_test(tc, the_page_is_made_from_the_table);
+    suite_add_tcase(suite, tc);
+    return suite_run(suite);
+}
