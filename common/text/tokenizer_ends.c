@@ -179,7 +179,7 @@ static int set_text(struct loader *l, struct token *token, const char *text, siz
     }
     char *copy = arena_alloc(&l->t->vocab.arena, n > 0 ? n : 1);
     if (copy == NULL) return err_set(l->e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for texts");
-    memcpy(copy, text, n);
+    if (n > 0) memcpy(copy, text, n); // an empty buffer has no address
     token->text = copy;
     token->n_text = (uint32_t)n;
     return 0;

@@ -89,6 +89,7 @@ def marked_tokenizers():
         "replace_away": lambda t: t["normalizer"].update(normalizers=[{"type": "Replace", "pattern": {"String": "l"}, "content": ""}, {"type": "Strip"}, {"type": "NFKD"}]),
         "template_id": lambda t: t["post_processor"]["special_tokens"]["<s>"].update(ids=[9999]), "template_twice": lambda t: t["post_processor"]["single"].append({"Sequence": {"id": "A"}}),
         "template_many": lambda t: t["post_processor"]["special_tokens"]["<s>"].update(ids=[1] * 20), "normalized": lambda t: t["added_tokens"][0].update(normalized=True),
+        "first_empty": lambda t: t["decoder"]["decoders"][0].update(pattern={"String": "<unk>"}, content=""),
     }
     for name, edit in edits.items():
         changed = copy.deepcopy(base)
