@@ -273,11 +273,18 @@ static void guest_remove(struct members *m, struct guest *g) {
     *g = m->guests[--m->n_guests];
 }
 
-// Outsiders decide how often this happens, so not every time is worth a line.
-static void log_refusal(struct members *m, uint64_t peer, const char *reason) {
-    if (log_gate_pass(&m->refusals, env_now_ns(m->config.env)))
-        log_event(LOG_WARN, "members", "worker refused", log_uint("peer", peer),
-                  log_text("reason", reason));
+// Outsiders decide how often this happens, so not every time is worth a line. Who it says it is
+// (hello may be NULL) is its own word, and may be long.
+static void log_refusal(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
+                        const char *reason) {
+    char name[64] = "", host[64] = "";
+    if (!log_gate_pass(&m->refusals, env_now_ns(m->config.env))) return;
+    if (hello != NULL) {
+        snprintf(name, sizeof name, "%s", hello->name);
+        snprintf(host, sizeof host, "%.*s", (int)strcspn(hello->host, " "), hello->host);
+    }
+    log_event(LOG_WARN, "members", "worker refused", log_uint("peer", peer), log_text("name", name),
+              log_text("host", host), log_text("reason", reason));
 }
 
 static void log_more_refusals(struct members *m, int64_t now_ns) {
@@ -286,10 +293,14 @@ static void log_more_refusals(struct members *m, int64_t now_ns) {
 }
 
 // later: it may try again at once.
-static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
-    log_refusal(m, peer, reason);
+static void drop_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
     m->counts.refused++;
     m->config.io.drop(m->config.io.context, peer, !later, reason);
+}
+
+static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
+    log_refusal(m, peer, NULL, reason);
+    drop_guest(m, peer, later, reason);
 }
 
 static join_up *unpack(struct members *m, const struct channel_event *ev) {
@@ -307,7 +318,9 @@ static void guest_message(struct members *m, struct guest *g, const join_up *up)
               : up->kind_case != UP(HELLO)
                   ? err_set(&e, ERR_PEER_PROTOCOL, "the first message is not Hello")
                   : join_hello(m, peer, up->hello, &e);
-    if (err != 0) refuse_guest(m, peer, err == ERR_PEER_LOST, e.text);
+    if (err == 0) return;
+    log_refusal(m, peer, up != NULL && up->kind_case == UP(HELLO) ? up->hello : NULL, e.text);
+    drop_guest(m, peer, err == ERR_PEER_LOST, e.text);
 }
 
 static void member_message(struct members *m, struct member *k, const join_up *up) {
@@ -343,7 +356,7 @@ static void closed(struct members *m, uint64_t peer, const char *text) {
     struct guest *g = find_guest(m, peer);
     if (g != NULL) {
         guest_remove(m, g);
-        log_refusal(m, peer, "its stream ended before its hello");
+        log_refusal(m, peer, NULL, "its stream ended before its hello");
     }
     struct member *k = find_member(m, peer);
     if (k != NULL) member_lose(m, k, text[0] != '\0' ? text : "its stream ended");

@@ -26,6 +26,7 @@
 #define PROGRESS_NS (200 * NS_PER_MS)
 #define PROGRESS_LOG_NS (5 * NS_PER_S)
 #define LANES_BYTES 4096
+#define REMINDER_NS (60 * NS_PER_S)
 
 enum worker_state {
     WORKER_AWAY,    // no stream to the leader
@@ -66,6 +67,8 @@ struct worker {
     uint32_t kv_blocks_told; // the most that a Form may ask for
     _Atomic bool drain;
     bool said_drain, told_to_leave;
+    char refusal[ERR_TEXT_MAX]; // the last that was logged; empty when the leader has let it in
+    int64_t refusal_ns;
 };
 
 int worker_create(struct worker **out, const struct worker_config *config, struct err_text *e) {
@@ -143,8 +146,9 @@ static void end_epoch(struct worker *w) {
 // The epoch is over for this rank: says so and waits for the next one.
 static void break_epoch(struct worker *w, const char *reason) {
     uint64_t number = w->epoch.number;
-    log_event(LOG_WARN, "worker", "group closed", log_uint("epoch", number),
-              log_uint("rank", w->terms.rank), log_text("reason", reason));
+    log_event(w->said_drain ? LOG_INFO : LOG_WARN, "worker", "group closed",
+              log_uint("epoch", number), log_uint("rank", w->terms.rank),
+              log_text("reason", reason));
     end_epoch(w);
     w->state = WORKER_LOADED;
     link_send_epoch_closed(w->channel, number, reason);
@@ -332,6 +336,7 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
     snprintf(request.folder, sizeof request.folder, "%s",
              w->config.model != NULL ? w->config.model : m->model);
     bool held = loader_holds(&w->loader, &request);
+    w->refusal[0] = '\0';
     log_event(LOG_INFO, "worker", "joined", log_uint("rank", m->rank),
               log_uint("ranks", m->n_ranks), log_text("model", request.folder),
               log_text("weights", held ? "held" : "loading"));
@@ -377,15 +382,27 @@ static int watch_load(struct worker *w, struct err_text *e) {
 
 // --- the stream
 
+// A spare worker is refused every few seconds for as long as its place is taken: a line for each
+// other reason, and one each minute, are enough.
+static void log_not_admitted(struct worker *w, bool held, const char *reason) {
+    int64_t now_ns = env_now_ns(w->config.env);
+    if (strcmp(reason, w->refusal) == 0 && now_ns - w->refusal_ns < REMINDER_NS) return;
+    snprintf(w->refusal, sizeof w->refusal, "%s", reason);
+    w->refusal_ns = now_ns;
+    const char *what = held ? "not admitted by the leader, keeps its weights"
+                            : "not admitted by the leader, keeps trying";
+    log_event(LOG_WARN, "worker", what, log_text("reason", reason));
+}
+
 static void on_closed(struct worker *w, const char *reason) {
     if (w->state == WORKER_AWAY) return;
     bool held = w->loader.weights != NULL;
-    const char *what =
-        w->state == WORKER_JOINING
-            ? (held ? "not admitted by the leader, keeps its weights"
-                    : "not admitted by the leader, keeps trying")
-            : (held ? "lost the leader, keeps its weights" : "lost the leader, keeps trying");
-    log_event(LOG_WARN, "worker", what, log_text("reason", reason));
+    if (w->state == WORKER_JOINING)
+        log_not_admitted(w, held, reason);
+    else
+        log_event(LOG_WARN, "worker",
+                  held ? "lost the leader, keeps its weights" : "lost the leader, keeps trying",
+                  log_text("reason", reason));
     atomic_store(&w->pulse.joined, false);
     loader_cancel(&w->loader);
     end_epoch(w);

@@ -96,6 +96,7 @@ def test_status_from_the_first_worker_to_a_drain():
         c.wait_ready()
         start_story(c)
         wait_for("rates", lambda: status_json(c)["recent"]["generation_tokens_per_s"] > 1)
+        wait_for("the request, which is counted a little later", lambda: status_json(c)["requests"]["running"] == 1)
         text = status(c, 0)
         assert text.startswith("seedling  ready  epoch 1")
         assert "\nrequests   1 running   0 waiting   1 of 1024 places taken\n" in text
