@@ -28,8 +28,10 @@ int channel_init(struct channel *c, const struct channel_ops *ops,
                  const struct channel_config *config, struct err_text *e) {
     check(config->env != NULL && config->waker != NULL && config->address != NULL);
     *c = (struct channel){.ops = ops, .config = *config};
-    bool copied = copy_string(&c->config.address) & copy_string(&c->config.token) &
-                  copy_string(&c->config.tls_name);
+    const char **strings[] = {&c->config.address, &c->config.token, &c->config.tls_name};
+    bool copied = true;
+    for (size_t i = 0; i < sizeof strings / sizeof *strings; i++) // each, so that none is another's
+        copied = copy_string(strings[i]) && copied;
     if (!copied) {
         free_strings(c);
         return err_set(e, ERR_FATAL_NOMEM, "no memory for a channel");

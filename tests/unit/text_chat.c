@@ -164,13 +164,15 @@ static int render_defaults(const char *source, struct err_text *e) {
     return rc;
 }
 
+#define LOOP_KEPT                                                                                  \
+    "{% set ns = namespace() %}{% for i in l %}{% set ns.x = loop %}{% endfor %}{{ ns.x.index }}"
+
 START_TEST(what_differs_from_python_at_run_time_is_refused_not_approximated) {
     static const char *const sources[] = {"{{ d.items }}",
                                           "{{ s.upper }}",
                                           "{{ 9223372036854775807 + 1 }}",
                                           "{{ n.real|upper }}{{ [1] - [2] }}",
-                                          "{% set ns = namespace() %}{% for i in l %}{% set ns.x = "
-                                          "loop %}{% endfor %}{{ ns.x.index }}",
+                                          LOOP_KEPT,
                                           "{{ d|tojson(sort_keys=true) }}",
                                           "{{ 's' % 1 }}"};
     for (size_t i = 0; i < sizeof sources / sizeof *sources; i++) {
