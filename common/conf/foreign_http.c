@@ -60,8 +60,9 @@ static const struct foreign_row rows[] = {
      "tokenizer-metrics-custom-labels-header= enable-forward-pass-metrics "
      "forward-pass-metrics-ipc-name= forward-pass-metrics-worker-id= collect-tokens-histogram",
      .says = "what is measured is at /metrics"},
+    {FOREIGN_IMPLIED, "v: enable-request-id-headers", .says = "answers have X-Request-Id"},
     {FOREIGN_IDLE,
-     "v: enable-request-id-headers enable-prompt-tokens-details fingerprint-mode= "
+     "v: enable-prompt-tokens-details fingerprint-mode= "
      "fingerprint-value= s: enable-cache-report weight-version= l: tags=",
      .says = "answers say what docs/api.md lists"},
     {FOREIGN_REFUSED, "v: enable-force-include-usage s: stream-response-default-include-usage",

@@ -158,7 +158,7 @@ static const struct foreign_row rows[] = {
     {FOREIGN_REFUSED,
      "vs: default-chat-template-kwargs= l: chat-template-kwargs= reasoning-effort= v: "
      "reasoning-effort-map= anthropic-disabled-thinking-effort=",
-     .fine = "{} default auto", .says = "chat templates get no variables of their own"},
+     .fine = "{} default auto", .says = "use chat_template_kwargs of the request"},
     {FOREIGN_IMPLIED, "l: jinja", .says = "chat templates are always Jinja"},
     {FOREIGN_REFUSED, "v: response-role=", .fine = "assistant",
      .says = "answers have the role assistant"},
@@ -177,8 +177,7 @@ static const struct foreign_row rows[] = {
     {FOREIGN_IDLE, "l: reasoning-preserve",
      .says = "the chat template decides what of earlier thinking stays"},
     {FOREIGN_IMPLIED, "l: skip-chat-parsing", .says = "text is returned as the model wrote it"},
-    {FOREIGN_REFUSED, "l: prefill-assistant",
-     .says = "an assistant message at the end is not continued"},
+    {FOREIGN_REFUSED, "l: prefill-assistant", .says = "use continue_final_message of the request"},
     {FOREIGN_REFUSED,
      "l: -sp special v: return-tokens-as-token-ids s: return-input-ids return-output-ids",
      .says = "use skip_special_tokens and return_token_ids of the request"},
@@ -189,7 +188,8 @@ static const struct foreign_row rows[] = {
     {FOREIGN_IDLE, "l: escape keep=", .says = "it is about prompts on the command line"},
     {FOREIGN_REFUSED, "l: context-shift",
      .says = "an answer ends where the context does; see --max-model-len"},
-    {FOREIGN_REFUSED, "s: allow-auto-truncate", .says = "a prompt that is too long is refused"},
+    {FOREIGN_REFUSED, "s: allow-auto-truncate",
+     .says = "use truncate_prompt_tokens of the request"},
     {FOREIGN_REFUSED,
      "l: lora= lora-scaled= lora-init-without-apply v: default-mm-loras= enable-lora-bias "
      "enable-mixed-moe-lora-format enable-moe-shared-loras enable-tower-connector-lora "

@@ -75,6 +75,10 @@ static void variable_name(const char *option, char *buf, size_t cap) {
 static int unknown(const struct parse *p, const char *where, const char *name, struct err_text *e) {
     const char *nearest = option_nearest(p->table, name);
     char written[OPTION_NAME_BYTES_MAX + 16];
+    struct foreign_flag begun;
+    if (nearest == NULL && option_foreign_begun(p->table, name, &begun))
+        return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; did you mean %s?", where,
+                       begun.name);
     if (nearest == NULL)
         return err_set(e, ERR_FATAL_CONFIG, "%s: unknown option; %s --help lists all", where,
                        p->table->program);

@@ -108,6 +108,16 @@ const char *option_own_word(const struct parse *p, const struct option *o, const
     return kept != NULL ? memcpy(kept, word, bytes) : text;
 }
 
+bool option_foreign_begun(const struct option_table *table, const char *name,
+                          struct foreign_flag *out) {
+    struct foreign_walk w = {0};
+    size_t n = strlen(name);
+    while (table->foreign && n >= 4 && foreign_next(&w, out)) {
+        if (strncmp(out->name, "--", 2) == 0 && strncmp(out->name + 2, name, n) == 0) return true;
+    }
+    return false;
+}
+
 int option_refuse_positional(const struct option_table *table, const char *text,
                              struct err_text *e) {
     if (!table->foreign)

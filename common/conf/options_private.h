@@ -47,6 +47,9 @@ int option_set_foreign(struct parse *p, const struct foreign_flag *flag, enum so
                        const struct option_text *value, struct err_text *e);
 // Our own option's value, which may be in another engine's words ("half" for float16).
 const char *option_own_word(const struct parse *p, const struct option *o, const char *text);
+// Another engine's flag that an unknown name begins, as people shorten them; false: none.
+bool option_foreign_begun(const struct option_table *table, const char *name,
+                          struct foreign_flag *out);
 int option_refuse_positional(const struct option_table *table, const char *text,
                              struct err_text *e);
 

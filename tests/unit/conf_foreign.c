@@ -262,6 +262,7 @@ START_TEST(hostile_flags_are_refused) {
     }
     refused(LIST("--tp.x.y", "2"), "--data-parallel-size");
     refused(LIST("--%n%n%s", "2"), "unknown option");
+    refused(LIST("--tensor-parallel", "2"), "did you mean --tensor-parallel-size?");
 }
 END_TEST
 
