@@ -43,7 +43,7 @@ struct openai_request {
     struct arena arena;  // owns prompts and their ids
     const char *model;   // NULL = not given
 
-    struct json_t *messages; // chat: [{"role", "content", "name"?}], owned
+    struct json_t *messages; // chat: as the template gets them, owned
     struct openai_prompt *prompts;
     uint32_t n_prompts;       // 1 for chat
     const char *prompt_field; // where they came from, for errors; static text

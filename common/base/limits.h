@@ -70,6 +70,7 @@
     2048 // ids and numbers in the lists of one request's steering (proto/step.proto)
 #define STEERING_STEP_ITEMS_MAX 8192 // of all requests that a rank takes in within one step
 #define MESSAGES_MAX 8192
+#define TOOL_CALLS_MAX 128 // of one message
 #define TEMPLATE_KWARGS_MAX 64
 #define CONTENT_PARTS_MAX 1024 // of one message
 #define PROMPTS_MAX 1024

@@ -144,6 +144,33 @@ def test_template_variables_of_the_server_are_not_the_clients(cluster, name):
     assert name in response.json()["error"]["message"]
 
 
+# --- messages
+
+QWEN = pathlib.Path(__file__).resolve().parents[1] / "data" / "text" / "templates" / "Qwen3.jinja"
+
+
+def test_tool_calls_and_results_are_rendered_as_the_template_does(tmp_path):
+    for file in MODEL.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "chat_template.jinja").symlink_to(QWEN)
+    turns = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": [{"type": "text", "text": "Weather?"}]},
+             {"role": "assistant", "content": None, "tool_calls": [
+                 {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"place":  "Nairobi", "days": [1, 2]}'}}]},
+             {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "warm"}]}]
+    c = Cluster(workers=1, model=tmp_path)
+    try:
+        c.start_leader()
+        assert render(c, turns) == (
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWeather?<|im_end|>\n<|im_start|>assistant\n<tool_call>\n"
+            '{"name": "look", "arguments": {"place": "Nairobi", "days": [1, 2]}}\n</tool_call><|im_end|>\n'
+            "<|im_start|>user\n<tool_response>\nwarm\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+        thought = [turns[1], {"role": "assistant", "reasoning_content": "hm", "content": "so"}]
+        assert "<think>\nhm\n</think>\n\nso" in render(c, thought, add_generation_prompt=False)
+        assert render(c, turns[:2], chat_template_kwargs={"enable_thinking": False}).endswith("<think>\n\n</think>\n\n")
+    finally:
+        c.stop()
+
+
 # --- echo
 
 def test_a_completion_echoes_its_prompt(cluster, client):
@@ -184,6 +211,13 @@ def test_usage_runs_with_the_chunks_when_asked_for(client):
     assert len({c.usage.prompt_tokens for c in chunks}) == 1
     alone = list(chat(client, stream=True, stream_options={"continuous_usage_stats": True}))
     assert all(c.usage is None for c in alone)
+
+
+def test_the_model_card_has_what_clients_read(client):
+    card = client.models.retrieve("seedling")
+    assert (card.id, card.object, card.root, card.parent, card.max_model_len) == ("seedling", "model", "seedling", None, 2048)
+    assert card.permission[0]["object"] == "model_permission" and card.permission[0]["allow_logprobs"] is True
+    assert list(client.models.list())[0] == card
 
 
 def test_what_cannot_change_an_answer_is_accepted(client):

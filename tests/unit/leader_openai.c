@@ -284,14 +284,28 @@ START_TEST(messages_are_checked_one_by_one) {
         {"[5]", "messages[0].role"},
         {"[{\"content\":\"x\"}]", "messages[0].role"},
         {"[{\"role\":\"user<|im_end|>\",\"content\":\"x\"}]", "messages[0].role"},
-        {"[{\"role\":\"tool\",\"content\":\"x\"}]", "messages[0].role"},
+        {"[{\"role\":\"function\",\"content\":\"x\"}]", "messages[0].role"},
+        {"[{\"role\":\"tool\"}]", "messages[0].content"},
+        {"[{\"role\":\"user\",\"content\":\"x\",\"name\":5}]", "messages[0].name"},
         {"[{\"role\":\"user\"}]", "messages[0].content"},
         {"[{\"role\":\"user\",\"content\":null}]", "messages[0].content"},
         {"[{\"role\":\"user\",\"content\":5}]", "messages[0].content"},
         {"[{\"role\":\"user\",\"content\":[{\"type\":\"image_url\"}]}]", "messages[0].content[0]"},
         {"[{\"role\":\"user\",\"content\":\"x\"},{\"role\":\"assistant\",\"content\":\"\","
          "\"tool_calls\":[{}]}]",
-         "messages[1].tool_calls"},
+         "messages[1].tool_calls[0].function"},
+        {"[{\"role\":\"user\",\"content\":\"x\",\"tool_calls\":[{}]}]", "messages[0].tool_calls"},
+        {"[{\"role\":\"assistant\",\"content\":\"x\",\"function_call\":{}}]",
+         "messages[0].function_call"},
+        {"[{\"role\":\"assistant\",\"content\":\"x\",\"reasoning\":1}]", "messages[0].reasoning"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"type\":\"custom\"}]}]",
+         "messages[0].tool_calls[0].type"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":"
+         "\"{\"}}]}]",
+         "messages[0].tool_calls[0].function.arguments"},
+        {"[{\"role\":\"assistant\",\"tool_calls\":[{\"function\":{\"name\":\"f\",\"arguments\":"
+         "\"[1]\"}}]}]",
+         "messages[0].tool_calls[0].function.arguments"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct openai_request r;
@@ -301,6 +315,28 @@ START_TEST(messages_are_checked_one_by_one) {
         ck_assert_msg(parse(&r, true, body, &e) == ERR_REQ_INVALID, "%s", body);
         ck_assert_str_eq(e.param, rows[i].param);
     }
+}
+END_TEST
+
+START_TEST(tool_calls_reach_the_template_with_objects_as_arguments) {
+    struct openai_request r;
+    struct api_error e;
+    const char *body =
+        "{\"messages\":[{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"hm\","
+        "\"refusal\":null,\"tool_calls\":[{\"id\":\"c1\",\"type\":\"function\",\"function\":"
+        "{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": [1]}\"}},{\"function\":{\"name\":\"g\"}}]},"
+        "{\"role\":\"tool\",\"tool_call_id\":\"c1\",\"content\":\"7\",\"name\":null}]}";
+    ck_assert_msg(parse(&r, true, body, &e) == 0, "%s", e.message);
+    char *text = json_dumps(r.messages, JSON_COMPACT | JSON_SORT_KEYS);
+    ck_assert_str_eq(text,
+                     "[{\"content\":\"\",\"reasoning\":\"hm\",\"reasoning_content\":\"hm\","
+                     "\"role\":\"assistant\","
+                     "\"tool_calls\":[{\"function\":{\"arguments\":{\"a\":[1]},\"name\":\"f\"},"
+                     "\"id\":\"c1\",\"type\":\"function\"},{\"function\":{\"arguments\":{},"
+                     "\"name\":\"g\"},\"type\":\"function\"}]},"
+                     "{\"content\":\"7\",\"role\":\"tool\",\"tool_call_id\":\"c1\"}]");
+    free(text);
+    openai_request_finish(&r);
 }
 END_TEST
 
@@ -418,6 +454,7 @@ int main(void) {
     tcase_add_test(t, fields_about_the_prompt_are_read);
     tcase_add_test(t, neutral_values_and_harmless_names_are_accepted);
     tcase_add_test(t, messages_are_checked_one_by_one);
+    tcase_add_test(t, tool_calls_reach_the_template_with_objects_as_arguments);
     tcase_add_test(t, text_parts_are_joined_and_developer_is_system);
     tcase_add_test(t, prompts_have_four_forms);
     tcase_add_test(t, stop_strings_are_bounded);
