@@ -207,7 +207,7 @@ def test_a_wrong_field_is_an_invalid_argument_that_names_it(rpc, fields, name):
 
 
 def test_a_wrong_role_is_named_with_its_place(rpc):
-    messages = [rpc.pb.ChatMessage(role="user", content="a"), rpc.pb.ChatMessage(role="tool", content="b")]
+    messages = [rpc.pb.ChatMessage(role="user", content="a"), rpc.pb.ChatMessage(role="function", content="b")]
     code, text = rpc.error(messages=messages)
     assert (code, "messages[1].role" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
