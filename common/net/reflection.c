@@ -132,6 +132,15 @@ static bool texts_are_valid(const Request *q) {
     return is_text(q->host);
 }
 
+// Fields that the protocol does not have are not repeated: protobuf-c would write back also those
+// whose number no reader takes.
+static void forget_unknown(Request *q) {
+    q->base.n_unknown_fields = 0;
+    if (q->message_request_case ==
+        GRPC__REFLECTION__V1__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_FILE_CONTAINING_EXTENSION)
+        q->file_containing_extension->base.n_unknown_fields = 0;
+}
+
 static void pack(const Response *response, struct buf *out) {
     size_t bytes = grpc__reflection__v1__server_reflection_response__get_packed_size(response);
     uint8_t *packed = mem_alloc(bytes);
@@ -161,8 +170,10 @@ int reflection_answer(const struct reflection *r, const uint8_t *data, size_t by
     arena_init(&arena, ARENA_BYTES_MAX);
     ProtobufCAllocator allocator = pb_arena_allocator(&arena);
     struct answer a = {.reflection = r, .arena = &arena};
-    a.request = grpc__reflection__v1__server_reflection_request__unpack(&allocator, bytes, data);
-    int rc = a.request == NULL || !texts_are_valid(a.request) ? ERR_REQ_INVALID : answer(&a, out);
+    Request *q = grpc__reflection__v1__server_reflection_request__unpack(&allocator, bytes, data);
+    a.request = q;
+    if (q != NULL) forget_unknown(q);
+    int rc = q == NULL || !texts_are_valid(q) ? ERR_REQ_INVALID : answer(&a, out);
     arena_finish(&arena);
     return rc;
 }

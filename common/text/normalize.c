@@ -183,7 +183,8 @@ int normalize_text(const struct normalizer *z, const char *text, size_t n, struc
     struct normalize_work w = {.runs = {{.list = &rooms[0]}, {.list = &rooms[1]}}};
     struct segment s = {.text = text, .end = n, .runs = {&whole, 1}}, normal;
     int rc = normalize_segment(z, &w, &s, &normal);
-    if (rc == 0) buf_add(out, normal.text + normal.begin, normal.end - normal.begin);
+    if (rc == 0 && normal.end > normal.begin)
+        buf_add(out, normal.text + normal.begin, normal.end - normal.begin);
     if (out->failed) rc = ERR_FATAL_NOMEM;
     buf_finish(&w.texts[0]);
     buf_finish(&w.texts[1]);
