@@ -2,7 +2,8 @@
 speed, what it takes ends within the time that its queue's length promises, and the rest hears 429 at once.
 
 Clients, server and other tests share the cores of a CI machine, so the short run is lenient with wall-clock rates and strict
-with what they cost: tokens a second of the server's CPU time. `make soak` is strict with both.
+with what they cost: tokens a second of the server's CPU time. `make soak` is strict with both: there the users have cores of their
+own, as they have in life, since whatever they took from the server would count as its loss.
 """
 import csv
 import io
@@ -90,8 +91,15 @@ class Witness(threading.Thread):
 @pytest.fixture(scope="module")
 def cluster():
     flags = ["--max-num-seqs", "16", "--max-num-queued-reqs", str(QUEUE), "--max-model-len", "512"]
-    with Cluster(workers=2, leader_flags=flags) as running:
+    cores = sorted(os.sched_getaffinity(0))
+    apart = SOAK_S and len(cores) > 1
+    if apart:
+        os.sched_setaffinity(0, cores[:len(cores) // 2])  # the server's: children inherit it
+    with Cluster(workers=1 if SOAK_S else 2, leader_flags=flags) as running:
+        if apart:
+            os.sched_setaffinity(0, cores[len(cores) // 2:])
         yield running
+        os.sched_setaffinity(0, cores)
 
 
 @pytest.mark.soak
@@ -115,7 +123,7 @@ def test_three_times_the_capacity_costs_the_served_nothing_and_the_rest_one_answ
     assert row["refused"] > row["requests"] / 4
     # A short run beside other work says little of speed: there only a collapse is an error.
     assert by_clock >= (0.95 if SOAK_S else 0.1)
-    assert by_cpu >= (0.9 if SOAK_S else 0.25)
+    assert by_cpu >= (0.85 if SOAK_S else 0.25)  # a refusal costs something, too
 
     in_system_ms = QUEUE / (flooded.a_second / TOKENS) * 1000  # a whole queue at this rate
     assert row["total_p99_ms"] <= 2.5 * in_system_ms + 1000
