@@ -5,6 +5,9 @@
 // two lengths, several Host headers. Behind a proxy that reads such a head in another way, one
 // request can hide another (request smuggling), so whatever has two readings is refused and the
 // connection closed.
+//
+// Its buffer hides three from us, which pass: NUL and LF for CR and LF, a colon and LF for the
+// empty line at the end, NUL for the mark before a query.
 #ifndef MOESAIC_LEADER_HTTP_HEAD_H
 #define MOESAIC_LEADER_HTTP_HEAD_H
 

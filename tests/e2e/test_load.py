@@ -121,9 +121,13 @@ def test_three_times_the_capacity_costs_the_served_nothing_and_the_rest_one_answ
 
     assert row["answered"] + row["refused"] == row["requests"] and row["errors"] == 0
     assert row["refused"] > row["requests"] / 4
+    settled = witness.memory[len(witness.memory) // 4]
+    for before, after in zip(settled, witness.memory[-1]):
+        assert after <= before + (8 << 10), f"KiB resident after a quarter {settled}, at the end {witness.memory[-1]}"
+
     # A short run beside other work says little of speed: there only a collapse is an error.
     assert by_clock >= (0.95 if SOAK_S else 0.1)
-    assert by_cpu >= (0.85 if SOAK_S else 0.25)  # a refusal costs something, too
+    assert by_cpu >= (0.9 if SOAK_S else 0.25)
 
     in_system_ms = QUEUE / (flooded.a_second / TOKENS) * 1000  # a whole queue at this rate
     assert row["total_p99_ms"] <= 2.5 * in_system_ms + 1000
@@ -133,10 +137,6 @@ def test_three_times_the_capacity_costs_the_served_nothing_and_the_rest_one_answ
     assert {status for status, _ in witness.heard} <= {200, 429} and 429 in {status for status, _ in witness.heard}
     waits = [int(wait) for status, wait in witness.heard if status == 429]
     assert 1 <= min(waits) and max(waits) <= max(2, 4 * in_system_ms / 1000)
-
-    settled = witness.memory[len(witness.memory) // 4]
-    for before, after in zip(settled, witness.memory[-1]):
-        assert after <= before + (8 << 10), f"KiB resident after a quarter {settled}, at the end {witness.memory[-1]}"
 
     wait_for("an empty queue", lambda: cluster.metric("moesaic_requests_admitted") == 0, 60)
     wait_for("free pages", lambda: cluster.metric("vllm:kv_cache_usage_perc") == 0)
