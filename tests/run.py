@@ -145,7 +145,8 @@ def everything(totals):
         ctest(totals, "dev", "dev", ["-LE", "sim"])
         ctest(totals, "dev", "dev-sim", ["-L", "sim"], {"SIM_SEEDS": "30"})
     if build(totals, "tsan", targets_of(THREADED)):
-        suppressions = f"suppressions={ROOT}/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1"
+        # A report whose older stack is forgotten matches no suppression: keep the longest history there is.
+        suppressions = f"suppressions={ROOT}/tests/tsan.supp halt_on_error=1 second_deadlock_stack=1 history_size=7"
         # UCX hooks madvise in every thread, also where the sanitizer has already let go of it.
         ctest(totals, "tsan", "tsan", ["-R", THREADED], {"TSAN_OPTIONS": suppressions, "UCX_MEM_EVENTS": "n"})
     if build(totals, "release"):
