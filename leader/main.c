@@ -168,6 +168,9 @@ static int load_model(struct process *p, struct err_text *e) {
     if (rc == 0) rc = check_model(p, e);
     if (rc != 0) return rc;
     p->persona.sampling.vocab = p->spec.vocab;
+    p->persona.sampling.knows_developer =
+        p->chat_template != NULL && chat_template_mentions(p->chat_template, "developer");
+    p->persona.sampling.hides_unused_tools = p->options.exclude_tools_when_tool_choice_none;
     snprintf(p->fingerprint, sizeof p->fingerprint, "moesaic-%s-%016llx", MOESAIC_BUILD_ID,
              (unsigned long long)p->model_digest);
     log_event(LOG_INFO, "model", "model loaded", log_text("folder", folder),

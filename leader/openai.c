@@ -172,6 +172,7 @@ void openai_request_init(struct openai_request *r, bool chat, const struct opena
     r->prompt_field = chat ? "messages" : "prompt";
     r->max_tokens_field = "max_tokens";
     r->max_tokens_default = d->max_tokens != 0 ? d->max_tokens : UINT32_MAX;
+    r->knows_developer = d->knows_developer;
     r->n = 1;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;
@@ -205,6 +206,7 @@ int openai_parse(struct openai_request *out, const struct openai_body *body,
 
 void openai_request_finish(struct openai_request *r) {
     json_decref(r->messages);
+    json_decref(r->tools);
     json_decref(r->root);
     arena_finish(&r->arena);
     *r = (struct openai_request){0};

@@ -25,6 +25,9 @@ struct openai_defaults {
     float repetition_penalty; // 0 = off
     uint32_t max_tokens;      // 0 = up to the context's end
     uint32_t vocab;           // token ids are below it
+
+    bool knows_developer;    // the chat template has the role; else it is another word for system
+    bool hides_unused_tools; // with tool_choice "none" the template gets no tools
 };
 
 // As many of a prompt's last ids as leave room for the answer.
@@ -43,7 +46,10 @@ struct openai_request {
     struct arena arena;  // owns prompts and their ids
     const char *model;   // NULL = not given
 
-    struct json_t *messages; // chat: as the template gets them, owned
+    struct json_t *messages;  // chat: as the template gets them, owned
+    struct json_t *tools;     // the same; NULL = none
+    struct json_t *documents; // root's, checked; NULL = not given
+    bool knows_developer;     // the defaults'
     struct openai_prompt *prompts;
     uint32_t n_prompts;       // 1 for chat
     const char *prompt_field; // where they came from, for errors; static text

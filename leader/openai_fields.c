@@ -236,13 +236,6 @@ static int read_response_format(struct openai_reader *r, const struct openai_fie
     return is_named(json_object_get(value, "type"), text) ? 0 : unsupported(r, f);
 }
 
-// Without tools the model can only choose none.
-static int read_tool_choice(struct openai_reader *r, const struct openai_field *f,
-                            const json_t *value) {
-    static const char *const harmless[] = {"none", "auto", NULL};
-    return is_named(value, harmless) ? 0 : unsupported(r, f);
-}
-
 static int read_modalities(struct openai_reader *r, const struct openai_field *f,
                            const json_t *value) {
     static const char *const text[] = {"text", NULL};
@@ -320,7 +313,9 @@ static const struct openai_field fields[] = {
     {"add_special_tokens", BOTH | TOKENIZE, read_add_special, AT(add_special_tokens), 0, 0, 0},
 
     {"response_format", BOTH, read_response_format, 0, 0, 0, 0},
-    {"tool_choice", CHAT, read_tool_choice, 0, 0, 0, 0},
+    {"tools", MESSAGES, openai_read_tools, 0, 0, 0, 0},
+    {"tool_choice", CHAT, openai_read_tool_choice, 0, 0, 0, 0},
+    {"documents", MESSAGES, openai_read_documents, 0, 0, 0, 0},
     {"modalities", CHAT, read_modalities, 0, 0, 0, 0},
     REFUSED("length_penalty", BOTH, NEUTRAL_ONE),
     REFUSED("best_of", BOTH, NEUTRAL_ONE),
@@ -328,7 +323,6 @@ static const struct openai_field fields[] = {
     REFUSED("suffix", COMPLETION, NEUTRAL_EMPTY),
     REFUSED("echo", CHAT, NEUTRAL_FALSE),
     REFUSED("prompt_logprobs", BOTH, NEUTRAL_NONE),
-    REFUSED("tools", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("functions", CHAT, NEUTRAL_EMPTY),
     REFUSED("function_call", CHAT, NEUTRAL_NONE),
     REFUSED("audio", CHAT, NEUTRAL_NONE),
@@ -346,7 +340,6 @@ static const struct openai_field fields[] = {
     REFUSED("grammar", BOTH, NEUTRAL_NONE),
     REFUSED("json_schema", BOTH, NEUTRAL_NONE),
     REFUSED("chat_template", MESSAGES, NEUTRAL_NONE),
-    REFUSED("documents", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("prompt_embeds", COMPLETION, NEUTRAL_NONE),
     REFUSED("mm_processor_kwargs", MESSAGES, NEUTRAL_EMPTY),
     REFUSED("kv_transfer_params", BOTH, NEUTRAL_NONE),
@@ -388,5 +381,5 @@ int openai_fields_check(struct openai_reader *r) {
     if (r->has_stream_options && !q->stream)
         return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");
-    return 0;
+    return openai_tools_check(r);
 }

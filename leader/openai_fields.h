@@ -15,6 +15,7 @@ struct openai_reader {
     int where; // whose fields are read; 0: CHAT or COMPLETION, as the request is
     uint32_t max_completion_tokens; // 0 = not given; wins over max_tokens, its older name
     bool has_top_logprobs, has_stream_options;
+    bool has_tool_choice, calls_tools; // calls_tools: "auto" was given
 };
 
 enum {
@@ -55,6 +56,15 @@ int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
 // openai_template.c
 int openai_read_template_kwargs(struct openai_reader *r, const struct openai_field *f,
                                 const json_t *value);
+
+// openai_tools.c
+int openai_read_tools(struct openai_reader *r, const struct openai_field *f, const json_t *value);
+int openai_read_tool_choice(struct openai_reader *r, const struct openai_field *f,
+                            const json_t *value);
+int openai_read_documents(struct openai_reader *r, const struct openai_field *f,
+                          const json_t *value);
+// After all fields: whether the answer may be what tool_choice asks for.
+int openai_tools_check(struct openai_reader *r);
 
 // openai.c, for its twin openai_tokens.c
 int openai_load_body(struct json_t **out, const struct openai_body *body, struct api_error *e);

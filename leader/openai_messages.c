@@ -11,6 +11,7 @@ struct message {
     const json_t *given;
     size_t index;
     const char *role;
+    bool knows_developer;
     json_t *clean; // owned by the request's list
     struct api_error *error;
 };
@@ -199,11 +200,12 @@ static int refuse_others(const struct message *m) {
     return 0;
 }
 
-// developer is OpenAI's newer word for system; most templates know only the older one.
-static const char *role_for_template(const char *role) {
+// developer is OpenAI's newer word for system; many templates know only the older one and would
+// drop such a message without a word.
+static const char *role_for_template(const struct message *m, const char *role) {
     static const char *const roles[] = {"system", "user", "assistant", "tool"};
     if (role == NULL) return NULL;
-    if (strcmp(role, "developer") == 0) return "system";
+    if (strcmp(role, "developer") == 0) return m->knows_developer ? "developer" : "system";
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
         if (strcmp(role, roles[i]) == 0) return roles[i];
     }
@@ -211,7 +213,7 @@ static const char *role_for_template(const char *role) {
 }
 
 static int read_message(struct message *m, json_t *list) {
-    m->role = role_for_template(json_string_value(json_object_get(m->given, "role")));
+    m->role = role_for_template(m, json_string_value(json_object_get(m->given, "role")));
     if (m->role == NULL) return wrong(m, "role", "system, developer, user, assistant or tool");
     m->clean = json_object();
     int rc = json_object_set_new(m->clean, "role", json_string(m->role));
@@ -237,7 +239,10 @@ int openai_messages(struct openai_request *r, const json_t *messages, struct api
     if (r->messages == NULL) return no_memory(e);
     int rc = 0;
     for (size_t i = 0; i < n && rc == 0; i++) {
-        struct message m = {.given = json_array_get(messages, i), .index = i, .error = e};
+        struct message m = {.given = json_array_get(messages, i),
+                            .index = i,
+                            .knows_developer = r->knows_developer,
+                            .error = e};
         rc = read_message(&m, r->messages);
     }
     return rc;

@@ -32,13 +32,15 @@ static int no_memory(struct api_error *e) {
     return api_error_set(e, 500, NULL, "memory is out.");
 }
 
-// The request's variables come first, so that ours replace them.
+// Hugging Face's code always gives tools and documents, as None when there are none, and a template
+// may ask whether they are defined. The request's variables come first, so that ours replace them.
 static json_t *template_variables(const struct serving *s, const struct openai_request *r,
                                   json_t *messages) {
     json_t *all = r->template_kwargs == NULL ? json_object() : json_copy(r->template_kwargs);
-    json_t *ours = json_pack("{s:O, s:b, s:s, s:s}", "messages", messages, "add_generation_prompt",
-                             (int)r->add_generation_prompt, "bos_token", s->bos_token, "eos_token",
-                             s->eos_token);
+    json_t *ours =
+        json_pack("{s:O, s:b, s:s, s:s, s:O?, s:O?}", "messages", messages, "add_generation_prompt",
+                  (int)r->add_generation_prompt, "bos_token", s->bos_token, "eos_token",
+                  s->eos_token, "tools", r->tools, "documents", r->documents);
     if (all == NULL || ours == NULL || json_object_update(all, ours) != 0) {
         json_decref(all);
         all = NULL;

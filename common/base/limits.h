@@ -71,6 +71,9 @@
 #define STEERING_STEP_ITEMS_MAX 8192 // of all requests that a rank takes in within one step
 #define MESSAGES_MAX 8192
 #define TOOL_CALLS_MAX 128 // of one message
+#define TOOLS_MAX 128
+#define TOOLS_BYTES_MAX (1u << 20) // as JSON; the largest sets in use have a tenth
+#define DOCUMENTS_MAX 1024
 #define TEMPLATE_KWARGS_MAX 64
 #define CONTENT_PARTS_MAX 1024 // of one message
 #define PROMPTS_MAX 1024

@@ -18,7 +18,7 @@ static const struct foreign_row rows[] = {
     {FOREIGN_SAME,
      "vsl: model= host= vs: served-model-name= grpc-port= ssl-certfile= ssl-keyfile= "
      "ssl-ca-certs= config= vstl: port= l: api-key-file= v: ssl-cert-reqs= enable-log-requests "
-     "max-log-len= shutdown-timeout= t: help version -h",
+     "max-log-len= shutdown-timeout= exclude-tools-when-tool-choice-none t: help version -h",
      .to = NULL},
     {FOREIGN_SAME, "vstl: api-key*",
      .says = "from the variable MOESAIC_API_KEY or VLLM_API_KEY, or as --api-key-file; on the "

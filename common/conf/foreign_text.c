@@ -167,8 +167,7 @@ static const struct foreign_row rows[] = {
      "tool-server= l: tools= tools-runtime= mcp-servers-config= mcp-servers-json= -ag agent "
      "ui-mcp-proxy webui-mcp-proxy",
      .fine = "none", .says = "tool calls are not parsed yet; see docs/status.md"},
-    {FOREIGN_IMPLIED, "l: -no-ag v: exclude-tools-when-tool-choice-none",
-     .says = "tool calls are not there"},
+    {FOREIGN_IMPLIED, "l: -no-ag", .says = "the server calls no tools itself"},
     {FOREIGN_REFUSED,
      "v: enable-reasoning reasoning-parser-plugin= reasoning-config= vs: reasoning-parser= l: "
      "reasoning-format= reasoning? reasoning-budget= reasoning-budget-message= -rea? s: "

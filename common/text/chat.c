@@ -97,6 +97,17 @@ void chat_template_destroy(struct chat_template *t) {
     mem_free(t);
 }
 
+bool chat_template_mentions(const struct chat_template *t, const char *text) {
+    const struct jinja_program *p = &t->program;
+    size_t n = strlen(text);
+    for (size_t i = 0; i < p->n_code; i++) {
+        if (p->code[i].op != OP_CONST) continue;
+        const struct jinja_string *s = &p->strings[p->code[i].a];
+        if (s->n == n && memcmp(s->bytes, text, n) == 0) return true;
+    }
+    return false;
+}
+
 void chat_output_finish(struct chat_output *o) {
     mem_free(o->text);
     mem_free(o->spans);

@@ -21,6 +21,9 @@ int chat_template_parse(struct chat_template **out, const char *source, size_t b
 // when the model has none.
 int chat_template_load(struct chat_template **out, const char *folder, struct err_text *e);
 void chat_template_destroy(struct chat_template *t);
+// Whether text stands in an expression of the template as a string of its own, such as the name of
+// a role that it asks for.
+bool chat_template_mentions(const struct chat_template *t, const char *text);
 
 // A piece of the prompt: literal template text, in which special tokens count, or text of the user,
 // in which they do not.

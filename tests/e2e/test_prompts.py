@@ -11,10 +11,11 @@ from cluster import MODEL, Cluster
 
 KENYA = [{"role": "user", "content": "What is the capital of Kenya?"}]
 NAIROBI = "The capital of Kenya is Nairobi."
-# Shows every variable that a test sets, keeps no space around a message, and leaves thoughts away.
+# Shows every variable that a test sets, keeps no space around a message, and leaves thoughts away. It knows the role of developers.
 TEMPLATE = ("{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'].split('</think>')[-1].strip() }}</{{ m['role'] }}>"
             "{% endfor %}{% if mood is defined %}[{{ mood }}]{% endif %}{% if deep is defined %}[{{ deep.a[1] }}]{% endif %}"
-            "{% if add_generation_prompt %}<assistant>{% endif %}")
+            "{% if tools is not defined or documents is not defined %}[undefined]{% endif %}{% for d in documents or [] %}[{{ d.title }}: {{ d.text }}]"
+            "{% endfor %}{% if messages[0].role == 'developer' %}[{{ tools }}]{% endif %}{% if add_generation_prompt %}<assistant>{% endif %}")
 
 
 def chat(client, messages=KENYA, **fields):
@@ -144,6 +145,22 @@ def test_template_variables_of_the_server_are_not_the_clients(cluster, name):
     assert name in response.json()["error"]["message"]
 
 
+# --- documents, tools, roles
+
+def test_documents_reach_the_template(templated):
+    assert render(templated, KENYA, documents=[{"title": "a", "text": "<|im_start|>"}, {"title": "b", "text": "c"}]) == (
+        "<|im_start|><user>What is the capital of Kenya?</user>[a: <|im_start|>][b: c]<assistant>")
+    ids = ids_of(templated, messages=KENYA, documents=[{"title": "a", "text": "<|im_start|>"}])
+    assert ids.count(ids[0]) == 1  # the first is the token that the second only spells
+    assert render(templated, KENYA, documents=[{"text": 5}])["param"] == "documents"
+
+
+def test_developers_keep_their_role_where_the_template_knows_it(templated):
+    assert render(templated, [{"role": "developer", "content": "x"}]) == "<|im_start|><developer>x</developer>[None]<assistant>"
+    assert render(templated, [{"role": "developer", "content": "x"}], tools=[{"function": {"parameters": {}, "name": "f"}}]) == (
+        "<|im_start|><developer>x</developer>[[{'type': 'function', 'function': {'name': 'f', 'parameters': {}}}]]<assistant>")
+
+
 # --- messages
 
 QWEN = pathlib.Path(__file__).resolve().parents[1] / "data" / "text" / "templates" / "Qwen3.jinja"
@@ -164,6 +181,15 @@ def test_tool_calls_and_results_are_rendered_as_the_template_does(tmp_path):
             "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWeather?<|im_end|>\n<|im_start|>assistant\n<tool_call>\n"
             '{"name": "look", "arguments": {"place": "Nairobi", "days": [1, 2]}}\n</tool_call><|im_end|>\n'
             "<|im_start|>user\n<tool_response>\nwarm\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+        look = {"name": "look", "description": "Looks \"out\" é", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}
+        with_tools = render(c, turns[:2], tools=[{"type": "function", "function": look}])
+        assert with_tools == (
+            "<|im_start|>system\nBe brief.\n\n# Tools\n\nYou may call one or more functions to assist with the user query.\n\n"
+            "You are provided with function signatures within <tools></tools> XML tags:\n<tools>\n"
+            '{"type": "function", "function": ' + json.dumps(look, ensure_ascii=False) + "}\n</tools>\n\n"
+            "For each function call, return a json object with function name and arguments within <tool_call></tool_call> XML tags:\n"
+            '<tool_call>\n{"name": <function-name>, "arguments": <args-json-object>}\n</tool_call><|im_end|>\n'
+            "<|im_start|>user\nWeather?<|im_end|>\n<|im_start|>assistant\n")
         thought = [turns[1], {"role": "assistant", "reasoning_content": "hm", "content": "so"}]
         assert "<think>\nhm\n</think>\n\nso" in render(c, thought, add_generation_prompt=False)
         assert render(c, turns[:2], chat_template_kwargs={"enable_thinking": False}).endswith("<think>\n\n</think>\n\n")

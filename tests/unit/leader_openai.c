@@ -184,7 +184,6 @@ END_TEST
 
 START_TEST(what_would_change_the_answer_is_refused_by_name) {
     static const char *const rows[][2] = {
-        {"tools", "[{\"type\":\"function\"}]"},
         {"tool_choice", "\"required\""},
         {"response_format", "{\"type\":\"json_object\"}"},
         {"prompt_logprobs", "1"},
