@@ -209,12 +209,13 @@ static int open_channel(struct process *p, struct err_text *e) {
 }
 
 // A plan carries at most every row's id and every slot's block table; a result every slot's
-// alternatives.
+// alternatives and the scores of prompts.
 static size_t message_bytes_max(const struct leader_options *o) {
     size_t blocks = o->max_model_len / KV_BLOCK_TOKENS + 1;
     size_t plan = (size_t)o->max_num_batched_tokens * 8 + o->max_num_seqs * (192 + blocks * 8) +
                   STEERING_STEP_ITEMS_MAX * 5;
-    size_t result = o->max_num_seqs * (size_t)(128 + TOP_LOGPROBS_MAX * 16);
+    size_t result = o->max_num_seqs * (size_t)(128 + TOP_LOGPROBS_MAX * 16) +
+                    ((size_t)o->max_num_batched_tokens + SCORES_STEP_ITEMS_MAX) * 9;
     return 65536 + (plan > result ? plan : result);
 }
 

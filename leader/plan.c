@@ -66,7 +66,6 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
     if (sample) {
         p->sampling = q->sampling;
         q->n_sampling++;
-        plan->n_samples++;
     }
     return p;
 }
@@ -76,6 +75,7 @@ static void plan_decode(struct sched *s, struct step_plan *step, struct seq *q) 
     bool known = q->n_generated == q->n_sampling;
     struct planned *p = plan_rows(s, step, q, 1, true);
     p->tokens = known ? &q->last_token : NULL;
+    step->ranks[q->rank].n_answered++;
     step->n_decode_tokens++;
 }
 
@@ -86,13 +86,33 @@ static void plan_decodes(struct sched *s, struct step_plan *step, struct sched_r
         plan_decode(s, step, seq_of(n));
 }
 
+static uint32_t chunk_rows(const struct sched_rank *k, const struct seq *q) {
+    uint32_t left = q->n_prompt - q->n_planned;
+    uint32_t n = left < k->budget ? left : k->budget;
+    if (!q->wants_prompt_rows) return n;
+    uint32_t scorable = k->score_items / q->n_score_items;
+    return n < scorable ? n : scorable;
+}
+
+// Every row of a prompt but its last one says how likely the next token was.
+static void plan_scores(struct sched_rank *k, const struct seq *q, struct planned *p) {
+    bool last = p->position + p->n_tokens == q->n_prompt;
+    p->n_scored = last ? p->n_tokens - 1 : p->n_tokens;
+    p->n_score_top = q->r->n_score_top;
+    p->next_token = last ? 0 : q->r->prompt[p->position + p->n_tokens];
+    k->score_items -= p->n_scored * q->n_score_items;
+}
+
+// Nothing when the rows that must be scored would be too many for the step's result.
 static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {
     struct sched_rank *k = &s->ranks[q->rank];
-    uint32_t left = q->n_prompt - q->n_planned;
-    uint32_t n_rows = left < k->budget ? left : k->budget;
+    uint32_t left = q->n_prompt - q->n_planned, n_rows = chunk_rows(k, q);
+    if (n_rows == 0) return;
     const uint32_t *tokens = q->r->prompt + q->n_planned;
-    struct planned *p = plan_rows(s, step, q, n_rows, n_rows == left);
+    struct planned *p = plan_rows(s, step, q, n_rows, n_rows == left && q->max_tokens > 0);
     p->tokens = tokens;
+    if (q->wants_prompt_rows) plan_scores(k, q, p);
+    if (p->sample || p->n_scored > 0) step->ranks[q->rank].n_answered++;
     step->n_prompt_tokens += n_rows;
     if (n_rows < left) return;
     list_remove(&k->prompts, &q->node);
@@ -101,9 +121,11 @@ static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {
 }
 
 static void plan_prompts(struct sched *s, struct step_plan *step, struct sched_rank *k) {
-    struct list_node *node;
-    while (k->budget > 0 && (node = list_first(&k->prompts)) != NULL)
-        plan_chunk(s, step, seq_of(node));
+    struct list_node *next;
+    for (struct list_node *n = list_first(&k->prompts); n != NULL && k->budget > 0; n = next) {
+        next = list_next(&k->prompts, n);
+        plan_chunk(s, step, seq_of(n));
+    }
 }
 
 static uint32_t blocks_used(const struct sched_rank *k) {
@@ -119,7 +141,7 @@ static uint32_t choose_rank(const struct sched *s, const struct seq *q, bool *ev
         const struct sched_rank *k = &s->ranks[i];
         if (k->pages.n_blocks >= q->n_promised) *ever = true;
         if (k->budget == 0 || k->n_free_slots == 0 || k->items < q->n_items ||
-            pages_available(&k->pages) < q->n_promised)
+            k->score_items < q->n_score_items || pages_available(&k->pages) < q->n_promised)
             continue;
         if (best == UINT32_MAX || blocks_used(k) < blocks_used(&s->ranks[best])) best = i;
     }
@@ -192,7 +214,7 @@ static void step_reset(struct step_plan *step) {
     step->n_answers = step->n_prompt_tokens = step->n_decode_tokens = step->n_ranks_busy = 0;
     for (uint32_t i = 0; i < step->n_ranks; i++) {
         struct rank_plan *plan = &step->ranks[i];
-        plan->n_seqs = plan->n_rows = plan->n_samples = 0;
+        plan->n_seqs = plan->n_rows = plan->n_answered = 0;
         plan->answered = false;
     }
 }
@@ -205,6 +227,7 @@ bool sched_plan(struct sched *s, struct step_plan *step) {
         struct sched_rank *k = &s->ranks[i];
         k->budget = s->config.max_num_batched_tokens;
         k->items = STEERING_STEP_ITEMS_MAX;
+        k->score_items = SCORES_STEP_ITEMS_MAX;
         plan_decodes(s, step, k);
         plan_prompts(s, step, k);
     }
@@ -246,11 +269,6 @@ static void set_token(struct token_event *ev, const struct sampled *t) {
 }
 
 static void apply_token(struct sched *s, struct seq *q, const struct sampled *t) {
-    if (q->state == REQ_ENDED) return; // planned in vain: it ended while this row was on the way
-    if (t->nonfinite) {
-        sched_end_error(s, q, ERR_REQ_NONFINITE, "the model's logits were not finite");
-        return;
-    }
     check(t->n_top <= TOP_LOGPROBS_MAX);
     if (s->config.digest) q->digest = digest_roll(q->digest, t->digest);
     q->last_token = t->token;
@@ -270,6 +288,40 @@ static void apply_token(struct sched *s, struct seq *q, const struct sampled *t)
         q->r->emit(&ev);
 }
 
+static void apply_scores(struct sched *s, struct seq *q, const struct planned *p,
+                         const struct sampled *t) {
+    struct prompt_scores scores = t->scores;
+    struct token_event ev = seq_event(q);
+    check(scores.n_tokens == p->n_scored);
+    scores.tokens = q->r->prompt + p->position + 1;
+    ev.scores = scores_copy(&scores);
+    if (ev.scores != NULL)
+        q->r->emit(&ev);
+    else
+        sched_end_error(s, q, ERR_REQ_UNAVAILABLE, "no memory for the prompt's log-probabilities");
+}
+
+static bool ends_with_prompt(const struct seq *q, const struct planned *p) {
+    return q->max_tokens == 0 && p->position + p->n_tokens == q->n_prompt;
+}
+
+// t is NULL for a run that is neither sampled nor scored.
+static void apply_run(struct sched *s, const struct planned *p, const struct sampled *t) {
+    struct seq *q = p->seq;
+    if (q->state == REQ_ENDED) return; // planned in vain: it ended while this run was on the way
+    if (t != NULL && t->nonfinite) {
+        sched_end_error(s, q, ERR_REQ_NONFINITE, "the model's logits were not finite");
+        return;
+    }
+    if (p->n_scored > 0) apply_scores(s, q, p, t);
+    if (q->state == REQ_ENDED) return;
+    if (p->sample) apply_token(s, q, t);
+    if (!ends_with_prompt(q, p)) return;
+    struct token_event ev = seq_event(q);
+    ev.finish = FINISH_LENGTH;
+    sched_end(s, q, &ev);
+}
+
 bool sched_apply(struct sched *s, struct step_plan *step, uint32_t rank,
                  const struct sampled *results) {
     struct rank_plan *plan = &step->ranks[rank];
@@ -277,9 +329,11 @@ bool sched_apply(struct sched *s, struct step_plan *step, uint32_t rank,
     plan->answered = true;
     uint32_t n = 0;
     for (uint32_t i = 0; i < plan->n_seqs; i++) {
-        if (plan->seqs[i].sample) apply_token(s, plan->seqs[i].seq, &results[n++]);
+        const struct planned *p = &plan->seqs[i];
+        bool answered = p->sample || p->n_scored > 0;
+        apply_run(s, p, answered ? &results[n++] : NULL);
     }
-    check(n == plan->n_samples);
+    check(n == plan->n_answered);
     if (++step->n_answers < step->n_ranks) return false;
     check(step->number == s->completed + 1); // each rank answers in order, so steps end in order
     s->completed = step->number;

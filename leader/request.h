@@ -8,6 +8,7 @@
 
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "leader/scores.h"
 #include "leader/steering.h"
 
 struct sampling {
@@ -36,7 +37,8 @@ struct token_event {
     uint32_t n_top;
     uint32_t top_ids[TOP_LOGPROBS_MAX];
     float top_logprobs[TOP_LOGPROBS_MAX];
-    uint64_t digest; // rolling over this request's sampled rows so far
+    struct prompt_scores *scores; // no token: the next of its prompt's; the receiver's. Or NULL
+    uint64_t digest;              // rolling over this request's sampled rows so far
     enum finish finish;
     int error;         // with FINISH_ERROR: enum err
     char message[160]; // with FINISH_ERROR
@@ -48,7 +50,9 @@ struct request {
     uint32_t n_prompt;
     struct sampling sampling;
     struct steering *steering; // owned; NULL = none
-    uint32_t max_tokens;       // >= 1; n_prompt + max_tokens <= max_model_len
+    uint32_t max_tokens;       // 0: only its prompt is read; n_prompt + max_tokens <= max_model_len
+    bool score_prompt;         // events bring how likely each of its tokens was, from the second on
+    uint32_t n_score_top;      // and as many of the most likely ones; <= TOP_LOGPROBS_MAX
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];
     // Called on the scheduler thread; must not block.

@@ -164,12 +164,12 @@ static void refuse(struct request *r, int error, const char *message) {
 
 static int check_request(const struct sched *s, const struct request *r, struct err_text *e) {
     if (r->n_prompt == 0) return err_set(e, ERR_REQ_INVALID, "the prompt is empty");
-    if (r->max_tokens == 0) return err_set(e, ERR_REQ_INVALID, "max_tokens is 0");
     if ((uint64_t)r->n_prompt + r->max_tokens > s->config.max_model_len)
         return err_set(e, ERR_REQ_TOO_LARGE,
                        "%u prompt tokens and %u new ones are more than max_model_len %u",
                        r->n_prompt, r->max_tokens, s->config.max_model_len);
-    if (r->n_stop_ids > STOP_IDS_MAX || r->sampling.n_logprobs > TOP_LOGPROBS_MAX)
+    if (r->n_stop_ids > STOP_IDS_MAX || r->sampling.n_logprobs > TOP_LOGPROBS_MAX ||
+        r->n_score_top > TOP_LOGPROBS_MAX)
         return err_set(e, ERR_REQ_INVALID, "too many stop ids or logprobs");
     if (r->steering != NULL && steering_items(r->steering, r->n_stop_ids) > STEERING_ITEMS_MAX)
         return err_set(e, ERR_REQ_INVALID, "too many biases, allowed ids and banned words");
@@ -185,7 +185,7 @@ static int check_request(const struct sched *s, const struct request *r, struct 
 
 // The last token that is sampled is never fed back, so it needs no place.
 static uint32_t blocks_of(const struct request *r) {
-    return pages_needed((uint64_t)r->n_prompt + r->max_tokens - 1);
+    return pages_needed((uint64_t)r->n_prompt + (r->max_tokens == 0 ? 0 : r->max_tokens - 1));
 }
 
 void sched_submit(struct sched *s, struct request *r, int64_t now_ns) {
@@ -208,6 +208,8 @@ void sched_submit(struct sched *s, struct request *r, int64_t now_ns) {
     q->n_promised = n_blocks; // what it will need; promised when it gets its slot
     q->sampling = r->sampling;
     q->sampling.steered = r->steering != NULL;
+    q->wants_prompt_rows = r->score_prompt;
+    q->n_score_items = r->score_prompt ? r->n_score_top + 1 : 0;
     q->n_items = r->steering != NULL ? steering_items(r->steering, r->n_stop_ids) : 0;
     q->next_in_bucket = *bucket_of(s, q->id);
     *bucket_of(s, q->id) = q;

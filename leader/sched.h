@@ -36,13 +36,15 @@ struct planned {
     uint32_t block_offset, n_blocks;
     const uint32_t *blocks; // [n_blocks], new in the slot's table from block_offset on
     bool sample;
+    uint32_t n_scored, n_score_top;   // the first rows of the run that are scored, and alternatives
+    uint32_t next_token;              // what follows the run, where its last row is scored
     struct sampling sampling;         // with sample
     const struct request *steered_by; // its steering goes with this run; NULL = none does
 };
 
 struct rank_plan {
-    uint32_t n_seqs, n_rows, n_samples;
-    struct planned *seqs; // [max_num_seqs]
+    uint32_t n_seqs, n_rows, n_answered; // answered: sampled or scored
+    struct planned *seqs;                // [max_num_seqs]
     bool answered;
 };
 
@@ -57,7 +59,8 @@ struct step_plan {
 int step_plan_init(struct step_plan *step, const struct sched_config *config);
 void step_plan_finish(struct step_plan *step);
 
-// What a rank sampled for one planned run; checked by drive.c before it comes here.
+// What a rank says of one planned run that is sampled or scored; checked by drive.c before it comes
+// here.
 struct sampled {
     uint32_t token, n_top;
     float logprob;
@@ -65,6 +68,7 @@ struct sampled {
     const float *top_logprobs; // [n_top]
     uint64_t digest;
     bool nonfinite;
+    struct prompt_scores scores; // without its tokens; n_tokens 0 = none
 };
 
 // Takes r over. What is wrong with it ends it with an event, as everything later does.
@@ -88,8 +92,8 @@ void sched_close(struct sched *s, const char *reason); // ends everything with E
 // Fills the plan of the next step for every rank. False when no rank has work: then there is no
 // step.
 bool sched_plan(struct sched *s, struct step_plan *step);
-// Applies one rank's results, [n_samples] in plan order. True when that was the last rank: the step
-// is over, and the slots and blocks of those that ended return.
+// Applies one rank's results, [n_answered] in plan order. True when that was the last rank: the
+// step is over, and the slots and blocks of those that ended return.
 bool sched_apply(struct sched *s, struct step_plan *step, uint32_t rank,
                  const struct sampled *results);
 

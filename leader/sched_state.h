@@ -28,8 +28,10 @@ struct seq {
     uint64_t digest;               // rolling, docs/arithmetic.md
     uint64_t last_step;            // the newest step planned with it, 0 = none
     struct sampling sampling;
-    uint32_t n_items;  // of its steering
-    uint32_t blocks[]; // [n_blocks + n_promised], the block table
+    bool wants_prompt_rows; // each row of its prompt must be computed: its scores are the answer's
+    uint32_t n_score_items; // that one of these rows takes of a step
+    uint32_t n_items;       // of its steering
+    uint32_t blocks[];      // [n_blocks + n_promised], the block table
 };
 
 struct sched_rank {
@@ -38,8 +40,9 @@ struct sched_rank {
     uint32_t *free_slots;                // [max_num_seqs], owned; the first n_free_slots are free
     uint64_t generation_tokens;          // sampled here since the start
     uint32_t n_free_slots;
-    uint32_t budget; // rows left in the step that is being planned
-    uint32_t items;  // of steering, the same
+    uint32_t budget;      // rows left in the step that is being planned
+    uint32_t items;       // of steering, the same
+    uint32_t score_items; // of scored rows, the same
 };
 
 struct sched {

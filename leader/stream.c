@@ -43,7 +43,10 @@ static bool inbox_add(struct inbox *b, const struct token_event *ev, int64_t now
         b->last = (struct stamped_event){.ev = *ev, .at_ns = now_ns};
         return true;
     }
-    if (!inbox_grow(b)) return false;
+    if (!inbox_grow(b)) {
+        mem_free(ev->scores);
+        return false;
+    }
     b->events[b->n++] = (struct stamped_event){.ev = *ev, .at_ns = now_ns};
     return true;
 }
@@ -121,6 +124,7 @@ static void take_token(struct stream *s, struct choice *c, const struct stamped_
 static void take_event(struct stream *s, struct choice *c, const struct stamped_event *e) {
     if (e->ev.is_start && c->times.started_ns == 0) c->times.started_ns = e->at_ns;
     if (e->ev.has_token && c->finish == FINISH_NONE) take_token(s, c, e);
+    mem_free(e->ev.scores);
 }
 
 // --- stream thread: the end of a choice

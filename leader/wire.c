@@ -9,12 +9,13 @@
 #include "step.pb-c.h"
 
 // What protobuf-c may use for one result. The largest honest one is 4,096 rows with 20 alternatives
-// each, about 1.5 MiB.
+// each, about 1.5 MiB, and the scores of 65,536 rows of prompts, half a MiB.
 #define RESULT_ARENA_BYTES_MAX ((size_t)8 << 20)
 
 typedef Moesaic__Step__V1__PlanSeq pb_seq;
 typedef Moesaic__Step__V1__Sampling pb_sampling;
 typedef Moesaic__Step__V1__Steering pb_steering;
+typedef Moesaic__Step__V1__Scoring pb_scoring;
 
 struct wire {
     struct sched_config shape;
@@ -22,6 +23,7 @@ struct wire {
     pb_seq **seq_pointers;   // [max_num_seqs]
     pb_sampling *samplings;  // [max_num_seqs]
     pb_steering *steerings;  // [max_num_seqs]
+    pb_scoring *scorings;    // [max_num_seqs]
     struct sampled *results; // [max_num_seqs]
     struct arena arena;      // of the result being decoded
 };
@@ -35,9 +37,10 @@ int wire_create(struct wire **out, const struct sched_config *shape) {
     w->seq_pointers = mem_array(shape->max_num_seqs, sizeof *w->seq_pointers);
     w->samplings = mem_array(shape->max_num_seqs, sizeof *w->samplings);
     w->steerings = mem_array(shape->max_num_seqs, sizeof *w->steerings);
+    w->scorings = mem_array(shape->max_num_seqs, sizeof *w->scorings);
     w->results = mem_array(shape->max_num_seqs, sizeof *w->results);
     if (w->seqs == NULL || w->seq_pointers == NULL || w->samplings == NULL ||
-        w->steerings == NULL || w->results == NULL) {
+        w->steerings == NULL || w->scorings == NULL || w->results == NULL) {
         wire_destroy(w);
         return ERR_FATAL_NOMEM;
     }
@@ -53,6 +56,7 @@ void wire_destroy(struct wire *w) {
     mem_free(w->seq_pointers);
     mem_free(w->samplings);
     mem_free(w->steerings);
+    mem_free(w->scorings);
     mem_free(w->results);
     arena_finish(&w->arena);
     mem_free(w);
@@ -96,6 +100,13 @@ static void fill_steering(pb_steering *out, const struct request *r) {
     out->word_lengths = (uint32_t *)s->word_lengths;
 }
 
+static void fill_scoring(pb_scoring *out, const struct planned *p) {
+    moesaic__step__v1__scoring__init(out);
+    out->n_rows = p->n_scored;
+    out->n_top = p->n_score_top;
+    out->next_token = p->next_token;
+}
+
 static void fill_seq(struct wire *w, uint32_t i, const struct planned *p) {
     pb_seq *out = &w->seqs[i];
     moesaic__step__v1__plan_seq__init(out);
@@ -112,6 +123,10 @@ static void fill_seq(struct wire *w, uint32_t i, const struct planned *p) {
     if (p->steered_by != NULL) {
         fill_steering(&w->steerings[i], p->steered_by);
         out->steering = &w->steerings[i];
+    }
+    if (p->n_scored > 0) {
+        fill_scoring(&w->scorings[i], p);
+        out->scoring = &w->scorings[i];
     }
     if (!p->sample) return;
     fill_sampling(&w->samplings[i], &p->sampling);
@@ -165,9 +180,9 @@ static int check_head(const Moesaic__Step__V1__StepResult *pb, const struct wire
         return err_set(e, ERR_PEER_PROTOCOL,
                        "result of rank %u is of step %" PRIu64 ", not %" PRIu64, x->rank, pb->step,
                        x->step);
-    if (pb->n_seqs != x->plan->n_samples)
+    if (pb->n_seqs != x->plan->n_answered)
         return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u has %zu rows, not %u", x->rank,
-                       pb->n_seqs, x->plan->n_samples);
+                       pb->n_seqs, x->plan->n_answered);
     if (pb->n_phase_ns > 16)
         return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u has %zu phases", x->rank,
                        pb->n_phase_ns);
@@ -188,14 +203,56 @@ static int check_top(const struct wire *w, const Moesaic__Step__V1__SeqResult *p
     return 0;
 }
 
+static bool all_finite(const float *x, size_t n) {
+    for (size_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return false;
+    }
+    return true;
+}
+
+static bool all_within(const uint32_t *x, size_t n, uint32_t least, uint32_t most) {
+    for (size_t i = 0; i < n; i++) {
+        if (x[i] < least || x[i] > most) return false;
+    }
+    return true;
+}
+
+// n_top is in the result what was asked for, or the vocabulary's size where that is less.
+static int take_scores(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb,
+                       const struct planned *p, struct prompt_scores *out, const char **field) {
+    uint32_t vocab = w->shape.vocab, n_top = p->n_score_top < vocab ? p->n_score_top : vocab;
+    size_t n_tops = (size_t)p->n_scored * n_top;
+    *field = "scored_logprobs";
+    if (pb->n_scored_logprobs != p->n_scored || !all_finite(pb->scored_logprobs, p->n_scored))
+        return ERR_PEER_PROTOCOL;
+    *field = "scored_ranks";
+    if (pb->n_scored_ranks != p->n_scored || !all_within(pb->scored_ranks, p->n_scored, 1, vocab))
+        return ERR_PEER_PROTOCOL;
+    *field = "scored_top_ids";
+    if (pb->n_scored_top_ids != n_tops || !all_within(pb->scored_top_ids, n_tops, 0, vocab - 1))
+        return ERR_PEER_PROTOCOL;
+    *field = "scored_top_logprobs";
+    if (pb->n_scored_top_logprobs != n_tops || !all_finite(pb->scored_top_logprobs, n_tops))
+        return ERR_PEER_PROTOCOL;
+    *out = (struct prompt_scores){.n_tokens = p->n_scored,
+                                  .n_top = n_top,
+                                  .logprobs = pb->scored_logprobs,
+                                  .ranks = pb->scored_ranks,
+                                  .top_ids = pb->scored_top_ids,
+                                  .top_logprobs = pb->scored_top_logprobs};
+    return 0;
+}
+
 static int take_row(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb,
                     const struct planned *p, struct sampled *out, const char **field) {
+    struct prompt_scores scores;
     *field = "slot";
     if (pb->slot != p->slot) return ERR_PEER_PROTOCOL;
     if (pb->nonfinite) {
         *out = (struct sampled){.nonfinite = true};
         return 0;
     }
+    if (take_scores(w, pb, p, &scores, field) != 0) return ERR_PEER_PROTOCOL;
     *field = "token";
     if (pb->token >= w->shape.vocab) return ERR_PEER_PROTOCOL;
     *field = "logprob";
@@ -206,7 +263,8 @@ static int take_row(const struct wire *w, const Moesaic__Step__V1__SeqResult *pb
                             .n_top = (uint32_t)pb->n_top_ids,
                             .top_ids = pb->top_ids,
                             .top_logprobs = pb->top_logprobs,
-                            .digest = pb->digest};
+                            .digest = pb->digest,
+                            .scores = scores};
     return 0;
 }
 
@@ -223,7 +281,7 @@ int wire_decode(struct wire *w, const struct wire_answer *x, struct wire_result 
     for (uint32_t i = 0; i < x->plan->n_seqs; i++) {
         const struct planned *p = &x->plan->seqs[i];
         const char *field;
-        if (!p->sample) continue;
+        if (!p->sample && p->n_scored == 0) continue;
         if (take_row(w, pb->seqs[n], p, &w->results[n], &field) != 0)
             return err_set(e, ERR_PEER_PROTOCOL, "result of rank %u, row %u: %s is wrong", x->rank,
                            n, field);

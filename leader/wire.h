@@ -33,7 +33,7 @@ struct wire_answer {
 };
 
 struct wire_result {
-    const struct sampled *results; // [plan->n_samples], valid until the next wire_decode
+    const struct sampled *results; // [plan->n_answered], valid until the next wire_decode
     uint64_t phase_ns[16];
 };
 

@@ -15,7 +15,7 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     }
     b->writers = scratch_take(s, sizes->kv_blocks, sizeof *b->writers);
     b->seqs = scratch_take(s, sizes->n_slots, sizeof *b->seqs);
-    b->sampled_seq = scratch_take(s, sizes->n_slots, sizeof *b->sampled_seq);
+    b->answered_seq = scratch_take(s, sizes->n_slots, sizeof *b->answered_seq);
     b->token = scratch_take(s, sizes->rows_max, sizeof *b->token);
     b->position = scratch_take(s, sizes->rows_max, sizeof *b->position);
     b->slot = scratch_take(s, sizes->rows_max, sizeof *b->slot);
@@ -139,6 +139,23 @@ static int check_steering(struct seq_check *c) {
     return 0;
 }
 
+static int check_scoring(const struct seq_check *c) {
+    const Moesaic__Step__V1__Scoring *s = c->seq->scoring;
+    if (s == NULL) return 0;
+    if (c->seq->token_from_slot)
+        return REFUSE(c, "seqs[%u].scoring comes with token_from_slot", c->i);
+    uint32_t n_rows_max = c->seq->sampling != NULL ? c->n_rows - 1 : c->n_rows;
+    if (s->n_rows == 0 || s->n_rows > n_rows_max)
+        return REFUSE(c, "seqs[%u].scoring.n_rows %u is not within 1 to %u", c->i, s->n_rows,
+                      n_rows_max);
+    if (s->n_top > TOP_LOGPROBS_MAX)
+        return REFUSE(c, "seqs[%u].scoring.n_top %u is above %d", c->i, s->n_top, TOP_LOGPROBS_MAX);
+    if (s->n_rows == c->n_rows && s->next_token >= c->b->vocab)
+        return REFUSE(c, "seqs[%u].scoring.next_token %u is not below %u", c->i, s->next_token,
+                      c->b->vocab);
+    return 0;
+}
+
 static int check_seq(struct seq_check *c) {
     int rc = check_slot(c);
     if (rc == 0) rc = check_tokens(c);
@@ -146,6 +163,7 @@ static int check_seq(struct seq_check *c) {
     if (rc == 0) rc = check_writes(c);
     if (rc == 0) rc = check_sampling(c);
     if (rc == 0) rc = check_steering(c);
+    if (rc == 0) rc = check_scoring(c);
     return rc;
 }
 
@@ -155,13 +173,18 @@ int batch_check(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__S
         return err_set(e, ERR_PEER_PROTOCOL, "seqs: %zu are more than %u slots", plan->n_seqs,
                        b->n_slots);
     b->n_checks++;
-    uint64_t n_rows = 0;
+    uint64_t n_rows = 0, n_items = 0;
     for (uint32_t i = 0; i < plan->n_seqs; i++) {
         struct seq_check c = {.b = b, .kv = kv, .seq = plan->seqs[i], .i = i, .e = e};
         int rc = check_seq(&c);
         if (rc != 0) return rc;
         n_rows += c.n_rows;
+        if (c.seq->scoring != NULL)
+            n_items += (uint64_t)c.seq->scoring->n_rows * (c.seq->scoring->n_top + 1);
     }
+    if (n_items > SCORES_STEP_ITEMS_MAX)
+        return err_set(e, ERR_PEER_PROTOCOL, "seqs: their scoring has %llu items, more than %d",
+                       (unsigned long long)n_items, SCORES_STEP_ITEMS_MAX);
     if (n_rows > b->rows_max)
         return err_set(e, ERR_PEER_PROTOCOL, "seqs: their tokens are %llu, more than %u rows",
                        (unsigned long long)n_rows, b->rows_max);
@@ -178,13 +201,14 @@ static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__
         kv_set_token(kv, seq->slot, b->position[row], b->token[row]);
     }
     if (seq->steering != NULL) steer_set(&b->slots[seq->slot].steering, seq->steering);
-    if (seq->sampling != NULL) b->sampled_seq[b->n_sampled++] = b->n_seqs;
-    b->seqs[b->n_seqs++] = (struct batch_seq){seq->slot, b->n_rows, n_rows, seq->sampling};
+    if (seq->sampling != NULL || seq->scoring != NULL) b->answered_seq[b->n_answered++] = b->n_seqs;
+    b->seqs[b->n_seqs++] =
+        (struct batch_seq){seq->slot, b->n_rows, n_rows, seq->sampling, seq->scoring};
     b->n_rows += n_rows;
 }
 
 void batch_fill(struct batch *b, struct kv *kv, const Moesaic__Step__V1__StepPlan *plan) {
-    b->n_seqs = b->n_rows = b->n_sampled = 0;
+    b->n_seqs = b->n_rows = b->n_answered = 0;
     for (size_t i = 0; i < plan->n_seqs; i++) {
         const Moesaic__Step__V1__PlanSeq *seq = plan->seqs[i];
         kv_set_blocks(kv, seq->slot, seq->block_offset, seq->blocks, (uint32_t)seq->n_blocks);

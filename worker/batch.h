@@ -1,4 +1,5 @@
-// batch.h: a step's plan as rows: what each row is, where its sequence's pages are, who is sampled.
+// batch.h: a step's plan as rows: what each row is, where its sequence's pages are, who is sampled
+// and scored.
 //
 // First in the walk through a step. The plan came over the network: batch_check believes nothing in
 // it and changes nothing that a later step could see; only a plan that passed it reaches
@@ -17,6 +18,7 @@ struct batch_seq {
     uint32_t slot, row_begin, n_rows;
     const Moesaic__Step__V1__Sampling
         *sampling; // of its last row; NULL = not sampled. The plan's memory
+    const Moesaic__Step__V1__Scoring *scoring; // of its first rows; NULL = none. The plan's memory
 };
 
 // What a slot remembers between steps.
@@ -39,10 +41,10 @@ struct batch {
     struct batch_slot *slots;     // [n_slots]
     struct batch_writer *writers; // [kv blocks]
 
-    uint32_t n_seqs, n_rows, n_sampled;
+    uint32_t n_seqs, n_rows, n_answered;
     struct batch_seq *seqs;            // [n_slots]
     uint32_t *token, *position, *slot; // [rows_max] of each row
-    uint32_t *sampled_seq;             // [n_slots] the sequences that are sampled, in plan order
+    uint32_t *answered_seq; // [n_slots] the sequences that are sampled or scored, in plan order
 };
 
 struct batch_sizes {

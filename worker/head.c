@@ -15,6 +15,7 @@ void head_lay(struct forward *f, struct scratch *s) {
     h->normed = scratch_take(s, (size_t)h->tile_rows * f->spec->hidden, sizeof(float));
     h->logits = scratch_take(s, (size_t)h->tile_rows * f->spec->vocab, sizeof(float));
     h->results = scratch_take(s, f->config.n_slots, sizeof *h->results);
+    score_lay(&h->score, f->config.rows_max, s);
     h->threads = scratch_take(s, f->n_threads, sizeof *h->threads);
     h->steer = scratch_take(s, f->n_threads, sizeof *h->steer);
     for (uint32_t t = 0; t < f->n_threads; t++) {
@@ -28,20 +29,29 @@ void head_lay(struct forward *f, struct scratch *s) {
     }
 }
 
+// Where a row's logits are kept it is listed already.
+static struct head_row *list_row(struct head *h, uint32_t row) {
+    struct head_row *listed = &h->rows[h->kept != NULL ? row : h->n_rows++];
+    *listed = (struct head_row){row, HEAD_NONE, HEAD_NONE};
+    return listed;
+}
+
 void head_begin(struct forward *f) {
     struct head *h = &f->head;
     const struct batch *b = &f->batch;
-    h->n_rows = 0;
+    h->n_rows = h->kept != NULL ? b->n_rows : 0;
     for (uint32_t row = 0; h->kept != NULL && row < b->n_rows; row++)
-        h->rows[h->n_rows++] = (struct head_row){row, NOT_SAMPLED};
-    for (uint32_t i = 0; i < b->n_sampled; i++) {
-        const struct batch_seq *seq = &b->seqs[b->sampled_seq[i]];
-        uint32_t row = seq->row_begin + seq->n_rows - 1;
-        h->results[i] = (struct seq_result){.slot = seq->slot};
-        if (h->kept != NULL)
-            h->rows[row].result = i;
-        else
-            h->rows[h->n_rows++] = (struct head_row){row, i};
+        list_row(h, row);
+    score_begin(&h->score);
+    for (uint32_t i = 0; i < b->n_answered; i++) {
+        const struct batch_seq *seq = &b->seqs[b->answered_seq[i]];
+        struct seq_result *result = &h->results[i];
+        *result = (struct seq_result){.slot = seq->slot};
+        uint32_t score = h->score.n_rows;
+        if (seq->scoring != NULL) score_add(&h->score, b, seq, &result->scores);
+        for (uint32_t k = 0; k < result->scores.n_rows; k++)
+            list_row(h, seq->row_begin + k)->score = score + k;
+        if (seq->sampling != NULL) list_row(h, seq->row_begin + seq->n_rows - 1)->result = i;
     }
 }
 
@@ -95,12 +105,15 @@ static void sample_rows(void *context, uint32_t i, uint32_t thread) {
     const struct head_tile *tile = context;
     struct forward *f = tile->f;
     struct head_row row = f->head.rows[tile->first + i];
-    if (row.result == NOT_SAMPLED) return;
+    const float *logits = tile_logits(f, tile->first) + (size_t)i * f->spec->vocab;
+    if (row.score != HEAD_NONE)
+        score_row(&f->head.score, f->ops, logits, f->spec->vocab, row.score);
+    if (row.result == HEAD_NONE) return;
     struct sample_row sample = {
-        .logits = tile_logits(f, tile->first) + (size_t)i * f->spec->vocab,
+        .logits = logits,
         .vocab = f->spec->vocab,
         .position = f->batch.position[row.row],
-        .params = f->batch.seqs[f->batch.sampled_seq[row.result]].sampling,
+        .params = f->batch.seqs[f->batch.answered_seq[row.result]].sampling,
     };
     struct seq_result *result = &f->head.results[row.result];
     sample.chosen_by = steered(f, &sample, result->slot, thread);
@@ -115,7 +128,14 @@ void head_sample(struct forward *f, uint32_t first, uint32_t n) {
     pool_run(f->pool, n, sample_rows, &tile);
     for (uint32_t i = 0; i < n; i++) {
         uint32_t result = f->head.rows[first + i].result;
-        if (result == NOT_SAMPLED) continue;
+        if (result == HEAD_NONE) continue;
         batch_remember(&f->batch, f->head.results[result].slot, f->head.results[result].token);
+    }
+}
+
+void head_end(struct forward *f) {
+    for (uint32_t i = 0; i < f->batch.n_answered; i++) {
+        struct seq_result *result = &f->head.results[i];
+        if (!score_finite(&result->scores)) result->nonfinite = true;
     }
 }

@@ -172,6 +172,7 @@ static void sample_tokens(struct model *m) {
         head_sample(f, first, n);
         phase_end(m, PHASE_SAMPLE);
     }
+    head_end(f);
 }
 
 static int run_layers(struct model *m, struct err_text *e) {
@@ -205,7 +206,7 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
         return rc;
     }
     sample_tokens(m);
-    *out = (struct step_output){.n_seqs = f->batch.n_sampled, .seqs = f->head.results};
+    *out = (struct step_output){.n_seqs = f->batch.n_answered, .seqs = f->head.results};
     memcpy(out->phase_ns, m->phase_ns, sizeof out->phase_ns);
     out->total_ns = (uint64_t)(env_now_ns(f->config.env) - began_ns);
     return 0;

@@ -44,6 +44,15 @@ struct model_config {
     int64_t exchange_timeout_ns; // bound of one all-to-all
 };
 
+// How likely the tokens of a prompt were: the rows of one run that were scored.
+struct seq_scores {
+    uint32_t n_rows, n_top;    // n_top <= vocab
+    const float *logprobs;     // [n_rows]
+    const uint32_t *ranks;     // [n_rows]
+    const uint32_t *top_ids;   // [n_rows, n_top]
+    const float *top_logprobs; // [n_rows, n_top]
+};
+
 struct seq_result {
     uint32_t slot, token;
     float logprob;
@@ -52,6 +61,7 @@ struct seq_result {
     float top_logprobs[TOP_LOGPROBS_MAX];
     uint64_t digest;
     bool nonfinite;
+    struct seq_scores scores; // n_rows 0: none were asked for
 };
 
 struct step_output {

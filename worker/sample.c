@@ -7,7 +7,6 @@
 #include "worker/sample.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <string.h>
 
 #define LANES 16
@@ -51,8 +50,7 @@ static bool finite_bits(float x) {
     return (f32_to_bits(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// The largest of all finite numbers; false when any is not finite.
-static bool find_max(const float *x, uint32_t n, float *max) {
+bool sample_max(const float *x, uint32_t n, float *max) {
     float best[LANES];
     uint32_t bad = 0, i = 0;
     for (int lane = 0; lane < LANES; lane++)
@@ -230,20 +228,19 @@ static uint32_t sample_token(const struct kernel_ops *ops, const struct sample_r
     return (uint32_t)scratch->candidates[draw(weights, n, uniform(row))];
 }
 
-// The n largest raw logits in order.
-static void top_logprobs(const struct sample_row *row, float lse, struct seq_result *out) {
-    const float *x = row->logits;
-    uint32_t n_wanted = row->params->n_logprobs < row->vocab ? row->params->n_logprobs : row->vocab;
-    out->n_top = 0;
-    for (uint32_t id = 0; id < row->vocab && n_wanted > 0; id++) {
-        if (out->n_top == n_wanted && !(x[id] > x[out->top_ids[n_wanted - 1]])) continue;
-        uint32_t at = out->n_top < n_wanted ? out->n_top++ : n_wanted - 1;
-        for (; at > 0 && x[id] > x[out->top_ids[at - 1]]; at--)
-            out->top_ids[at] = out->top_ids[at - 1];
-        out->top_ids[at] = id;
+void sample_top(const float *x, uint32_t vocab, float lse, struct sample_top *top) {
+    uint32_t n_wanted = top->n < vocab ? top->n : vocab;
+    uint32_t *ids = top->ids;
+    top->n = 0;
+    for (uint32_t id = 0; id < vocab && n_wanted > 0; id++) {
+        if (top->n == n_wanted && !(x[id] > x[ids[n_wanted - 1]])) continue;
+        uint32_t at = top->n < n_wanted ? top->n++ : n_wanted - 1;
+        for (; at > 0 && x[id] > x[ids[at - 1]]; at--)
+            ids[at] = ids[at - 1];
+        ids[at] = id;
     }
-    for (uint32_t i = 0; i < out->n_top; i++)
-        out->top_logprobs[i] = x[out->top_ids[i]] - lse;
+    for (uint32_t i = 0; i < top->n; i++)
+        top->logprobs[i] = x[ids[i]] - lse;
 }
 
 void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
@@ -251,12 +248,14 @@ void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
     float max, lse;
     out->token = out->n_top = 0;
     out->logprob = 0.0f;
-    out->nonfinite = !find_max(row->logits, row->vocab, &max);
+    out->nonfinite = !sample_max(row->logits, row->vocab, &max);
     if (out->nonfinite) return;
-    if (row->chosen_by != row->logits) find_max(row->chosen_by, row->vocab, &max);
+    if (row->chosen_by != row->logits) sample_max(row->chosen_by, row->vocab, &max);
     out->token = sample_token(ops, row, max, scratch);
     if (!row->params->want_logprob && row->params->n_logprobs == 0) return;
     ops->log_sum_exp(row->logits, row->vocab, &max, &lse);
     out->logprob = row->logits[out->token] - lse;
-    top_logprobs(row, lse, out);
+    struct sample_top top = {row->params->n_logprobs, out->top_ids, out->top_logprobs};
+    sample_top(row->logits, row->vocab, lse, &top);
+    out->n_top = top.n;
 }

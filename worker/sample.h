@@ -3,6 +3,7 @@
 #ifndef MOESAIC_WORKER_SAMPLE_H
 #define MOESAIC_WORKER_SAMPLE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/ops.h"
@@ -28,6 +29,17 @@ struct sample_row {
 // Fills token, log-probabilities and nonfinite of out; slot and digest stay.
 void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
                 struct sample_scratch *scratch, struct seq_result *out);
+
+// The largest of a row; false when any number is not finite.
+bool sample_max(const float *x, uint32_t n, float *max);
+
+// The n largest logits of a row: (logit descending, id ascending).
+struct sample_top {
+    uint32_t n; // wanted; then found: no more than the row has
+    uint32_t *ids;
+    float *logprobs; // logit - lse
+};
+void sample_top(const float *x, uint32_t vocab, float lse, struct sample_top *top);
 
 // Philox4x32-10.
 void sample_philox(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2]);

@@ -6,15 +6,18 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "worker/score.h"
 
 // Memory that decoding takes beside the ids: protobuf-c's structs, its lists of scanned members and
 // rounding, for one sequence and for the message. A sequence with all submessages needs about 700
 // bytes.
 #define PLAN_SEQ_BYTES 1024
 #define PLAN_BASE_BYTES ((size_t)64 << 10)
-// One SeqResult with all its alternatives takes at most 230 bytes encoded; the rest holds the error
-// text and the phases.
-#define RESULT_SEQ_BYTES 256
+// One SeqResult with all its alternatives takes at most 260 bytes encoded, without the scores of
+// its prompt; the rest holds the error text and the phases.
+#define RESULT_SEQ_BYTES 288
+// A score of a prompt's row, or one alternative: a float, and a rank or an id.
+#define RESULT_SCORE_BYTES 9
 #define RESULT_BASE_BYTES 2048
 
 struct step {
@@ -54,7 +57,9 @@ int step_create(struct step **out, const struct step_config *config, struct err_
     s->block_bytes =
         PLAN_BASE_BYTES + (size_t)config->n_slots * PLAN_SEQ_BYTES +
         ((size_t)config->rows_max + config->kv_blocks + STEERING_STEP_ITEMS_MAX) * sizeof(uint32_t);
-    s->buffer_bytes = RESULT_BASE_BYTES + (size_t)config->n_slots * RESULT_SEQ_BYTES;
+    s->buffer_bytes =
+        RESULT_BASE_BYTES + (size_t)config->n_slots * RESULT_SEQ_BYTES +
+        ((size_t)config->rows_max + score_items_max(config->rows_max)) * RESULT_SCORE_BYTES;
     s->block = mem_pages(s->block_bytes, 64);
     s->buffer = mem_pages(s->buffer_bytes, 64);
     s->seqs = mem_array(config->n_slots, sizeof *s->seqs);
@@ -101,16 +106,27 @@ static int decode_plan(struct step *s, const struct fabric_msg *message,
     return 0;
 }
 
+// Packing reads only, here and below.
+static void fill_scores(Moesaic__Step__V1__SeqResult *out, const struct seq_scores *s) {
+    out->n_scored_logprobs = out->n_scored_ranks = s->n_rows;
+    out->scored_logprobs = (float *)s->logprobs;
+    out->scored_ranks = (uint32_t *)s->ranks;
+    out->n_scored_top_ids = out->n_scored_top_logprobs = (size_t)s->n_rows * s->n_top;
+    out->scored_top_ids = (uint32_t *)s->top_ids;
+    out->scored_top_logprobs = (float *)s->top_logprobs;
+}
+
 static void fill_seq(Moesaic__Step__V1__SeqResult *out, const struct seq_result *r) {
     moesaic__step__v1__seq_result__init(out);
     out->slot = r->slot;
     out->token = r->token;
     out->logprob = r->logprob;
     out->n_top_ids = out->n_top_logprobs = r->n_top;
-    out->top_ids = (uint32_t *)r->top_ids; // packing reads only
+    out->top_ids = (uint32_t *)r->top_ids;
     out->top_logprobs = (float *)r->top_logprobs;
     out->digest = r->digest;
     out->nonfinite = r->nonfinite;
+    if (!r->nonfinite) fill_scores(out, &r->scores);
 }
 
 // The buffer may still be on its way from the step before.

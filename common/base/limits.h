@@ -62,6 +62,9 @@
 #define STOP_STRINGS_MAX 16
 #define STOP_STRING_BYTES_MAX 1024
 #define CHOICES_MAX 128
+// Log-probabilities of prompts, in one rank's result of one step: a row takes one for its own token
+// and one for each alternative. Bounds that message, and what of it one client gets at once.
+#define SCORES_STEP_ITEMS_MAX 8192
 #define LOGIT_BIAS_MAX 300
 #define ALLOWED_IDS_MAX 1024
 #define BAD_WORDS_MAX 64
@@ -85,6 +88,7 @@ static_assert(2 * LOGIT_BIAS_MAX + ALLOWED_IDS_MAX + 2 * BAD_WORDS_MAX + BAD_WOR
                   STEERING_ITEMS_MAX,
               "every request's lists fit");
 static_assert(STEERING_ITEMS_MAX <= STEERING_STEP_ITEMS_MAX, "every request fits a step");
+static_assert(TOP_LOGPROBS_MAX < SCORES_STEP_ITEMS_MAX, "a row of any prompt fits a step");
 static_assert(TOP_K_MAX <= EXPERTS_MAX, "top-k chooses among the experts");
 static_assert(RANKS_MAX <= 65535, "a rank and the leader fit 16 bits");
 

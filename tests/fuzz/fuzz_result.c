@@ -1,4 +1,5 @@
-// fuzz_result.c: StepResult bytes of a rank against a plan with three runs, two of them sampled.
+// fuzz_result.c: StepResult bytes of a rank against a plan with three runs, two of them sampled and
+// the last one scored as well.
 #include <math.h>
 #include <stdint.h>
 
@@ -14,8 +15,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct planned seqs[] = {
         {.slot = 3, .n_tokens = 1, .sample = true, .sampling = {.n_logprobs = 2}},
         {.slot = 1, .n_tokens = 3},
-        {.slot = 0, .n_tokens = 1, .sample = true}};
-    struct rank_plan plan = {.n_seqs = 3, .n_samples = 2, .seqs = seqs};
+        {.slot = 0, .n_tokens = 3, .sample = true, .n_scored = 2, .n_score_top = 1}};
+    struct rank_plan plan = {.n_seqs = 3, .n_answered = 2, .seqs = seqs};
     struct wire *wire;
     struct wire_result out;
     struct err_text e;
@@ -27,6 +28,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             check(out.results[i].nonfinite ||
                   (out.results[i].token < VOCAB && isfinite(out.results[i].logprob)));
         check(out.results[0].n_top <= 2 && out.results[1].n_top == 0);
+        const struct prompt_scores *s = &out.results[1].scores;
+        for (uint32_t i = 0; i < s->n_tokens; i++)
+            check(isfinite(s->logprobs[i]) && s->ranks[i] - 1 < VOCAB && s->top_ids[i] < VOCAB &&
+                  isfinite(s->top_logprobs[i]));
     }
     wire_destroy(wire);
     return 0;

@@ -1,6 +1,7 @@
 // logits.c: the forward pass against Hugging Face transformers in float32: every logit of every
-// kept position within 1e-4 of the largest one, and the same next token, whatever the chunks, the
-// ranks and the kernel table. regen.py made the data.
+// kept position within 1e-4 of the largest one, the same next token, and the prompt's
+// log-probabilities and ranks, whatever the chunks, the ranks and the kernel table. regen.py made
+// the data.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -108,9 +109,49 @@ static void unload(struct loaded *m) {
         weights_destroy(m->weights[rank]);
 }
 
+static double log_sum_exp(const float *x, uint32_t n) {
+    double max = x[0], sum = 0;
+    for (uint32_t i = 1; i < n; i++)
+        max = fmax(max, (double)x[i]);
+    for (uint32_t i = 0; i < n; i++)
+        sum += exp((double)x[i] - max);
+    return max + log(sum);
+}
+
+// Ids whose logit exceeds this value by more than the slack.
+static uint32_t count_above(const float *x, uint32_t n, double value) {
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        count += x[i] >= value;
+    return count;
+}
+
+// Token t of the prompt against row t - 1 of transformers.
+static void compare_score(const struct golden *g, uint32_t row, const struct serve_score *score,
+                          const char *how) {
+    const float *x = g->logits + (size_t)row * g->vocab;
+    double lse = log_sum_exp(x, g->vocab), own = x[g->ids[g->first + row + 1]], largest = 0;
+    for (uint32_t i = 0; i < g->vocab; i++)
+        largest = fmax(largest, fabs((double)x[i]));
+    double slack = 2 * TOLERANCE * largest;
+    ck_assert_msg(fabs(score->logprob - (own - lse)) <= slack, "%s: row %u: %g, not %g", how, row,
+                  (double)score->logprob, own - lse);
+    ck_assert_msg(fabs(score->top_logprob - (x[argmax(x, g->vocab)] - lse)) <= slack,
+                  "%s: most likely of row %u", how, row);
+    ck_assert_uint_eq(score->top_id, argmax(x, g->vocab));
+    ck_assert_uint_ge(score->rank, count_above(x, g->vocab, own + slack));
+    ck_assert_uint_le(score->rank, count_above(x, g->vocab, own - slack));
+}
+
+static void compare_scores(const struct golden *g, const struct serve_score *scores,
+                           const char *how) {
+    for (uint32_t row = 0; row < g->n_rows && g->first + row + 1 < g->n_ids; row++)
+        compare_score(g, row, &scores[g->first + row + 1], how);
+}
+
 // Logits of all positions of the prompt, served by a group in the given way.
 static float *run(const struct golden *g, const struct loaded *m, const struct kernel_ops *ops,
-                  const struct serve_way *way) {
+                  const struct serve_way *way, struct serve_score *scores) {
     struct ranks_config config = {
         .weights = (const struct weights *const *)m->weights,
         .layout = &m->layout,
@@ -127,11 +168,13 @@ static float *run(const struct golden *g, const struct loaded *m, const struct k
     struct serve_request request = {.prompt = g->ids,
                                     .n_prompt = g->n_ids,
                                     .n_generate = 1,
-                                    .sampling = MOESAIC__STEP__V1__SAMPLING__INIT};
+                                    .sampling = MOESAIC__STEP__V1__SAMPLING__INIT,
+                                    .scored = true,
+                                    .n_score_top = 3};
     struct serve_token token;
     float *logits = mem_array((size_t)g->n_ids, g->vocab * sizeof *logits);
     ck_assert_ptr_nonnull(logits);
-    serve(ranks, way, &(struct serve_batch){&request, 1, &token, 1, logits});
+    serve(ranks, way, &(struct serve_batch){&request, 1, &token, 1, logits, scores});
     ranks_destroy(ranks);
     return logits;
 }
@@ -141,8 +184,10 @@ static void run_and_compare(const struct golden *g, const struct loaded *m, cons
     char how[128];
     snprintf(how, sizeof how, "%s on %u ranks, chunks of %s%u", table, m->layout.n_ranks,
              way->mixed ? "up to " : "", way->chunk);
-    float *logits = run(g, m, kernel_ops_select(table), way);
+    struct serve_score scores[PROMPT_MOST];
+    float *logits = run(g, m, kernel_ops_select(table), way, scores);
     compare(g, logits, how);
+    compare_scores(g, scores, how);
     mem_free(logits);
 }
 

@@ -28,7 +28,12 @@ static void fill_prompts(struct prompts *p) {
         sampling.seed = 1000u + (uint32_t)i;
         sampling.want_logprob = true;
         sampling.n_logprobs = (uint32_t)i;
-        p->requests[i] = (struct serve_request){p->ids[i], lengths[i], ANSWERS_TOKENS, sampling};
+        p->requests[i] = (struct serve_request){.prompt = p->ids[i],
+                                                .n_prompt = lengths[i],
+                                                .n_generate = ANSWERS_TOKENS,
+                                                .sampling = sampling,
+                                                .scored = i != 4,
+                                                .n_score_top = 2 * (uint32_t)i};
     }
 }
 
@@ -62,13 +67,21 @@ struct answers answers_of(struct answers_way way) {
           &(struct serve_batch){.requests = p.requests,
                                 .n_requests = ANSWERS_REQUESTS,
                                 .answers = a.of[0],
-                                .stride = ANSWERS_TOKENS});
+                                .stride = ANSWERS_TOKENS,
+                                .scores = a.scores});
     ranks_destroy(ranks);
     tiny_destroy(t);
     return a;
 }
 
 void answers_compare(const struct answers *a, const struct answers *b, const char *what) {
+    for (int row = 0; row < ANSWERS_ROWS; row++) {
+        const struct serve_score *x = &a->scores[row], *y = &b->scores[row];
+        if (memcmp(x, y, sizeof *x) == 0) continue;
+        fprintf(stderr, "%s: row %d of the prompts: %.9g rank %u and %.9g rank %u\n", what, row,
+                (double)x->logprob, x->rank, (double)y->logprob, y->rank);
+        abort();
+    }
     for (int i = 0; i < ANSWERS_REQUESTS; i++) {
         for (int n = 0; n < ANSWERS_TOKENS; n++) {
             const struct serve_token *x = &a->of[i][n], *y = &b->of[i][n];

@@ -8,9 +8,11 @@
 
 #define ANSWERS_REQUESTS 5
 #define ANSWERS_TOKENS 4
+#define ANSWERS_ROWS 600
 
 struct answers {
     struct serve_token of[ANSWERS_REQUESTS][ANSWERS_TOKENS];
+    struct serve_score scores[ANSWERS_ROWS]; // of all prompts, one after the other
 };
 
 // How the requests are served; zero fields mean the plain way: one rank and thread, everything at

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
@@ -16,6 +17,7 @@ struct seat {
     const struct serve_request *request; // NULL: free
     struct serve_token *answer;
     float *logits;
+    struct serve_score *scores;
     uint32_t n_done, n_generated; // tokens in the cache, tokens answered
     uint32_t blocks[PAGES_MAX];
     uint32_t n_blocks, n_sent; // pages held, pages that the rank knows
@@ -25,6 +27,7 @@ struct rank_plan {
     Moesaic__Step__V1__StepPlan plan;
     Moesaic__Step__V1__PlanSeq seqs[SEATS_MAX], *pointers[SEATS_MAX];
     Moesaic__Step__V1__Sampling sampling[SEATS_MAX];
+    Moesaic__Step__V1__Scoring scoring[SEATS_MAX];
     uint32_t token[SEATS_MAX];
 };
 
@@ -43,6 +46,7 @@ struct serving {
     struct serve_token *answers;
     uint32_t stride;
     float *logits;
+    struct serve_score *scores;
     struct desk *desks;
 };
 
@@ -56,12 +60,11 @@ static void shuffle_pages(struct desk *d, uint32_t n, uint64_t seed) {
     d->n_free = n;
 }
 
-static float *request_logits(const struct serving *s, uint32_t request) {
-    if (s->logits == NULL) return NULL;
+static size_t first_row(const struct serving *s, uint32_t request) {
     size_t rows = 0;
     for (uint32_t i = 0; i < request; i++)
         rows += s->requests[i].n_prompt;
-    return s->logits + rows * s->vocab;
+    return rows;
 }
 
 static void fill_seats(struct serving *s, uint32_t rank) {
@@ -73,7 +76,8 @@ static void fill_seats(struct serving *s, uint32_t rank) {
         memset(seat, 0, sizeof *seat);
         seat->request = &s->requests[n];
         seat->answer = s->answers + (size_t)n * s->stride;
-        seat->logits = request_logits(s, n);
+        if (s->logits != NULL) seat->logits = s->logits + first_row(s, n) * s->vocab;
+        if (s->scores != NULL) seat->scores = s->scores + first_row(s, n);
         d->next_request += s->n_ranks;
     }
 }
@@ -83,6 +87,19 @@ static void give_pages(struct desk *d, struct seat *seat, uint32_t n_tokens) {
         check(d->n_free > 0 && seat->n_blocks < PAGES_MAX);
         seat->blocks[seat->n_blocks++] = d->free[--d->n_free];
     }
+}
+
+// All rows of a chunk but the prompt's last.
+static void plan_scoring(struct rank_plan *p, const struct seat *seat, uint32_t slot,
+                         Moesaic__Step__V1__PlanSeq *seq) {
+    const struct serve_request *request = seat->request;
+    uint32_t end = seq->position + (uint32_t)seq->n_tokens;
+    Moesaic__Step__V1__Scoring *scoring = &p->scoring[slot];
+    moesaic__step__v1__scoring__init(scoring);
+    scoring->n_rows = (uint32_t)seq->n_tokens - (end == request->n_prompt ? 1 : 0);
+    scoring->n_top = request->n_score_top;
+    if (end < request->n_prompt) scoring->next_token = request->prompt[end];
+    if (scoring->n_rows > 0) seq->scoring = scoring;
 }
 
 // The seat's next run of tokens: a chunk of its prompt, or the token it generated last.
@@ -112,6 +129,7 @@ static void plan_seat(struct serving *s, struct desk *d, uint32_t slot) {
     seq->blocks = seat->blocks + seat->n_sent;
     seq->n_blocks = seat->n_blocks - seat->n_sent;
     seat->n_sent = seat->n_blocks;
+    if (request->scored && seat->n_generated == 0) plan_scoring(p, seat, slot, seq);
     seat->n_done += n;
     if (seat->n_done >= request->n_prompt) {
         p->sampling[slot] = request->sampling;
@@ -153,12 +171,36 @@ static void free_seat(struct desk *d, struct seat *seat) {
     seat->request = NULL;
 }
 
+static void take_scores(struct seat *seat, uint32_t position, const struct seq_scores *s) {
+    for (uint32_t i = 0; i < s->n_rows; i++) {
+        const uint32_t *ids = s->top_ids + (size_t)i * s->n_top;
+        const float *logprobs = s->top_logprobs + (size_t)i * s->n_top;
+        struct serve_score *score = &seat->scores[position + i + 1];
+        *score = (struct serve_score){.logprob = s->logprobs[i], .rank = s->ranks[i]};
+        if (s->n_top == 0) continue;
+        score->top_id = ids[0];
+        score->top_logprob = logprobs[0];
+        score->tops = XXH3_64bits(ids, s->n_top * sizeof *ids) ^
+                      XXH3_64bits(logprobs, s->n_top * sizeof *logprobs) * 3;
+    }
+}
+
+static const Moesaic__Step__V1__PlanSeq *planned(const struct desk *d, uint32_t slot) {
+    size_t i = 0;
+    while (d->plan.pointers[i]->slot != slot)
+        i++;
+    return d->plan.pointers[i];
+}
+
 static void take_results(struct serving *s, uint32_t rank, const struct step_output *out) {
     struct desk *d = &s->desks[rank];
     for (uint32_t i = 0; i < out->n_seqs; i++) {
         const struct seq_result *result = &out->seqs[i];
         struct seat *seat = &d->seats[result->slot];
         check(!result->nonfinite && seat->request != NULL);
+        const Moesaic__Step__V1__PlanSeq *seq = planned(d, result->slot);
+        take_scores(seat, seq->position, &result->scores);
+        if (seq->sampling == NULL) continue;
         seat->answer[seat->n_generated++] =
             (struct serve_token){result->token, result->logprob, result->digest};
         if (seat->n_generated >= seat->request->n_generate) free_seat(d, seat);
@@ -193,6 +235,7 @@ void serve(struct ranks *r, const struct serve_way *way, const struct serve_batc
         .answers = batch->answers,
         .stride = batch->stride,
         .logits = batch->logits,
+        .scores = batch->scores,
     };
     check(s.n_ranks <= RANKS_SERVED_MAX && way->n_together <= SEATS_MAX);
     s.desks = mem_array(s.n_ranks, sizeof *s.desks);

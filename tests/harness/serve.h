@@ -34,6 +34,14 @@ struct serve_request {
     const uint32_t *prompt;
     uint32_t n_prompt, n_generate;
     Moesaic__Step__V1__Sampling sampling;
+    bool scored; // its prompt, with n_score_top alternatives
+    uint32_t n_score_top;
+};
+// How likely a token of a prompt was. The first one's is zero.
+struct serve_score {
+    float logprob, top_logprob; // of the most likely one
+    uint32_t rank, top_id;
+    uint64_t tops; // a hash of all alternatives
 };
 struct serve_token {
     uint32_t token;
@@ -54,6 +62,7 @@ struct serve_batch {
     uint32_t stride;
     float *logits; // every position's row of the prompts, one request after the other; NULL or
                    // needs keep_logits
+    struct serve_score *scores; // the same, of the prompts' tokens; NULL when none is scored
 };
 // Serves all requests of the batch. The step numbers start at 1 in each call.
 void serve(struct ranks *r, const struct serve_way *way, const struct serve_batch *batch);

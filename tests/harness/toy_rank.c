@@ -84,8 +84,6 @@ static void write_rows(struct toy_rank *t, struct toy_slot *s, const Moesaic__St
 static void sample(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
                    Moesaic__Step__V1__SeqResult *out) {
     uint64_t h = first_hash(p->sampling->temperature, p->sampling->seed);
-    moesaic__step__v1__seq_result__init(out);
-    out->slot = p->slot;
     for (uint32_t i = 0; i < s->n_tokens; i++) {
         uint32_t token = *cell(t, s, i);
         if (token == t->config.nonfinite_token) out->nonfinite = true;
@@ -95,6 +93,57 @@ static void sample(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__
     out->token = s->last_token;
     out->digest = h;
     out->logprob = -1.0f;
+}
+
+static uint64_t prefix_hash(const uint32_t *prompt, uint32_t n) {
+    uint64_t h = 11;
+    for (uint32_t i = 0; i < n; i++)
+        h = mix(h, prompt[i]);
+    return h;
+}
+
+struct toy_score toy_score(const uint32_t *prompt, uint32_t n, uint32_t next, uint32_t vocab) {
+    uint64_t h = mix(prefix_hash(prompt, n), next);
+    return (struct toy_score){-1.0f - (float)(h % 1000) / 8, 1 + (uint32_t)(h % vocab)};
+}
+
+uint32_t toy_alternative(const uint32_t *prompt, uint32_t n, uint32_t k, uint32_t vocab) {
+    return (uint32_t)((prefix_hash(prompt, n) + k) % vocab);
+}
+
+// Reads its history back from the pages, as sample does. The lists are freed with free_scores.
+static void score(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
+                  Moesaic__Step__V1__SeqResult *out) {
+    uint32_t n = p->scoring->n_rows, n_top = p->scoring->n_top, vocab = t->config.vocab;
+    uint32_t *history = calloc(s->n_tokens + 1, sizeof *history);
+    for (uint32_t i = 0; i < s->n_tokens; i++)
+        history[i] = *cell(t, s, i);
+    history[s->n_tokens] = p->scoring->next_token;
+    check(p->position + n <= s->n_tokens && n_top <= TOP_LOGPROBS_MAX);
+    out->n_scored_logprobs = out->n_scored_ranks = n;
+    out->n_scored_top_ids = out->n_scored_top_logprobs = (size_t)n * n_top;
+    out->scored_logprobs = calloc(n, sizeof(float));
+    out->scored_ranks = calloc(n, sizeof(uint32_t));
+    out->scored_top_ids = calloc((size_t)n * n_top + 1, sizeof(uint32_t));
+    out->scored_top_logprobs = calloc((size_t)n * n_top + 1, sizeof(float));
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t before = p->position + i + 1;
+        struct toy_score one = toy_score(history, before, history[before], vocab);
+        out->scored_logprobs[i] = one.logprob;
+        out->scored_ranks[i] = one.rank;
+        for (uint32_t k = 0; k < n_top; k++) {
+            out->scored_top_ids[i * n_top + k] = toy_alternative(history, before, k, vocab);
+            out->scored_top_logprobs[i * n_top + k] = -1.0f - (float)k;
+        }
+    }
+    free(history);
+}
+
+static void free_scores(Moesaic__Step__V1__SeqResult *out) {
+    free(out->scored_logprobs);
+    free(out->scored_ranks);
+    free(out->scored_top_ids);
+    free(out->scored_top_logprobs);
 }
 
 static uint8_t *pack(const Moesaic__Step__V1__StepResult *r, size_t *bytes) {
@@ -121,9 +170,13 @@ uint8_t *toy_step(struct toy_rank *t, const uint8_t *plan, size_t plan_bytes,
         t->in_step[q->slot] = true;
         n_rows += n;
         write_rows(t, &t->slots[q->slot], q, n);
-        if (q->sampling == NULL) continue;
-        pointers[result.n_seqs] = &rows[result.n_seqs];
-        sample(t, &t->slots[q->slot], q, &rows[result.n_seqs++]);
+        if (q->sampling == NULL && q->scoring == NULL) continue;
+        Moesaic__Step__V1__SeqResult *row = pointers[result.n_seqs] = &rows[result.n_seqs];
+        result.n_seqs++;
+        moesaic__step__v1__seq_result__init(row);
+        row->slot = q->slot;
+        if (q->scoring != NULL) score(t, &t->slots[q->slot], q, row);
+        if (q->sampling != NULL) sample(t, &t->slots[q->slot], q, row);
     }
     check(n_rows <= t->config.rows_max);
     result.epoch = p->epoch;
@@ -137,6 +190,8 @@ uint8_t *toy_step(struct toy_rank *t, const uint8_t *plan, size_t plan_bytes,
     t->n_idle += p->n_seqs == 0 ? 1 : 0;
     uint8_t *data = pack(&result, result_bytes);
     moesaic__step__v1__step_plan__free_unpacked(p, NULL);
+    for (size_t i = 0; i < result.n_seqs; i++)
+        free_scores(&rows[i]);
     free(rows);
     free(pointers);
     return data;

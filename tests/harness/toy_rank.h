@@ -34,4 +34,13 @@ struct toy_answer {
 };
 void toy_answer(const struct request *r, uint32_t vocab, struct toy_answer *out); // tokens malloc'd
 
+// How likely the toy finds the token behind the first n of a prompt, and the rank that it gives it;
+// alternative k is toy_alternative, with the log-probability -k - 1.
+struct toy_score {
+    float logprob;
+    uint32_t rank;
+};
+struct toy_score toy_score(const uint32_t *prompt, uint32_t n, uint32_t next, uint32_t vocab);
+uint32_t toy_alternative(const uint32_t *prompt, uint32_t n, uint32_t k, uint32_t vocab);
+
 #endif

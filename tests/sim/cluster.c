@@ -175,7 +175,8 @@ static void on_token(const struct token_event *ev) {
         a->digests[a->n_tokens] = ev->digest;
         a->n_tokens++;
     }
-    sim_note(turn->cluster->sim, ev->request_id << 32 ^ ev->token ^ ev->digest);
+    answer_take_scores(a, ev->scores);
+    sim_note(turn->cluster->sim, ev->request_id << 32 ^ ev->token ^ ev->digest ^ a->scores);
     if (ev->finish == FINISH_NONE) return;
     a->n_finals++;
     a->finish = ev->finish;
@@ -196,6 +197,8 @@ static bool submit(struct cluster *c, uint32_t index) {
     r->sampling = job->sampling;
     if (!steering_is_idle(&job->steering)) r->steering = steering_copy(&job->steering);
     r->max_tokens = job->max_tokens;
+    r->score_prompt = job->score_prompt;
+    r->n_score_top = job->n_score_top;
     r->n_stop_ids = job->n_stop_ids;
     memcpy(r->stop_ids, job->stop_ids, sizeof r->stop_ids);
     r->emit = on_token;

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
@@ -71,6 +72,8 @@ void job_pool_make(struct job_pool *pool, const struct model_spec *spec,
         job->max_tokens = 1 + (uint32_t)(next_random(&random) % mix->tokens_max);
         job->sampling = make_sampling(i, &random);
         job->steering = make_steering(i);
+        job->score_prompt = i % 4 == 1;
+        job->n_score_top = i % (TOP_LOGPROBS_MAX + 1);
         job->n_stop_ids = spec->n_stop_ids;
         memcpy(job->stop_ids, spec->stop_ids, sizeof job->stop_ids);
     }
@@ -81,6 +84,24 @@ void job_pool_finish(struct job_pool *pool) {
         mem_free(pool->jobs[i].prompt);
     mem_free(pool->jobs);
     *pool = (struct job_pool){0};
+}
+
+static uint64_t roll(uint64_t hash, const void *data, size_t bytes) {
+    return XXH3_64bits_withSeed(data, bytes, hash);
+}
+
+// Token by token, so that it does not depend on how the prompt was cut.
+void answer_take_scores(struct answer *a, struct prompt_scores *s) {
+    for (uint32_t i = 0; s != NULL && i < s->n_tokens; i++) {
+        size_t top = (size_t)i * s->n_top;
+        a->scores = roll(a->scores, &s->tokens[i], sizeof s->tokens[i]);
+        a->scores = roll(a->scores, &s->logprobs[i], sizeof s->logprobs[i]);
+        a->scores = roll(a->scores, &s->ranks[i], sizeof s->ranks[i]);
+        a->scores = roll(a->scores, s->top_ids + top, s->n_top * sizeof *s->top_ids);
+        a->scores = roll(a->scores, s->top_logprobs + top, s->n_top * sizeof *s->top_logprobs);
+        a->n_scores++;
+    }
+    mem_free(s);
 }
 
 static bool equal_floats(float a, float b) {
@@ -100,6 +121,12 @@ const char *answer_differs(const struct answer *a, const struct answer *referenc
         return buf;
     }
     bool whole = a->finish == FINISH_STOP || a->finish == FINISH_LENGTH;
+    bool read = whole || a->n_tokens > 0; // its prompt was
+    if (read && (a->n_scores != reference->n_scores || a->scores != reference->scores)) {
+        snprintf(buf, bytes, "%u scores %016" PRIx64 ", the reference has %u scores %016" PRIx64,
+                 a->n_scores, a->scores, reference->n_scores, reference->scores);
+        return buf;
+    }
     if (a->n_tokens > reference->n_tokens || (whole && a->n_tokens != reference->n_tokens)) {
         snprintf(buf, bytes, "%u tokens, the reference has %u", a->n_tokens, reference->n_tokens);
         return buf;

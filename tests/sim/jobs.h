@@ -17,6 +17,8 @@ struct job {
     uint32_t n_prompt, max_tokens;
     struct sampling sampling;
     struct steering steering; // lists are static; idle for most
+    bool score_prompt;
+    uint32_t n_score_top;
     uint32_t n_stop_ids, stop_ids[STOP_IDS_MAX];
 };
 
@@ -27,6 +29,8 @@ struct answer {
     uint64_t digests[JOB_TOKENS_MAX]; // rolling, after each token
     float logprobs[JOB_TOKENS_MAX];
     uint64_t last_digest; // of the final event
+    uint32_t n_scores;    // tokens of the prompt that were scored
+    uint64_t scores;      // rolling over them
     enum finish finish;
     int error;
     char message[160];
@@ -43,9 +47,13 @@ struct job_mix {
 };
 
 // Prompts with lengths spread evenly over the logarithm, shortest and longest included; half are
-// sampled at temperature 1, with filters on some, the rest is greedy. Every fifth is steered.
+// sampled at temperature 1, with filters on some, the rest is greedy. Every fifth is steered, every
+// fourth has its prompt scored, with 0 to 20 alternatives.
 void job_pool_make(struct job_pool *pool, const struct model_spec *spec, const struct job_mix *mix);
 void job_pool_finish(struct job_pool *pool);
+
+// Takes an event's scores in and frees them.
+void answer_take_scores(struct answer *a, struct prompt_scores *scores);
 
 // NULL when the answer agrees with the reference: equal tokens, digests and log-probabilities as
 // far as both go, and when it was neither aborted nor ended by an error, the same end. Otherwise a

@@ -1,5 +1,5 @@
-// test_one_answer.c: promise 1: the same requests give equal tokens, log-probabilities and logits
-// digests however they are served.
+// test_one_answer.c: promise 1: the same requests give equal tokens, log-probabilities (also of
+// their prompts) and logits digests however they are served.
 //
 // SIM_SEEDS below 1000 (sanitizer builds) shortens prompts and drops the slowest variations; the
 // full matrix runs in release.
@@ -108,6 +108,8 @@ START_TEST(different_requests_have_different_digests) {
     for (uint32_t i = 0; i < pool.n_jobs; i++) {
         ck_assert_uint_ge(reference[i].n_tokens, 1);
         ck_assert_uint_ne(reference[i].last_digest, 0);
+        uint32_t n_scores = pool.jobs[i].score_prompt ? pool.jobs[i].n_prompt - 1 : 0;
+        ck_assert_uint_eq(reference[i].n_scores, n_scores);
         for (uint32_t j = 0; j < i; j++)
             ck_assert_uint_ne(reference[i].last_digest, reference[j].last_digest);
     }

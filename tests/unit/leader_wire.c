@@ -21,7 +21,7 @@ static const uint32_t tokens[] = {4, 5, 6}, blocks[] = {9};
 
 // One honest answer to the plan, for a test to spoil.
 static pb_result result;
-static pb_row rows[2], *row_pointers[2];
+static pb_row rows[2], scored, *row_pointers[3];
 static uint32_t top_ids[2];
 static float top_logprobs[2];
 
@@ -36,7 +36,7 @@ static void setup(void) {
         .slot = 1, .n_tokens = 3, .tokens = tokens, .n_blocks = 1, .blocks = blocks};
     seqs[2] =
         (struct planned){.slot = 0, .position = 2, .n_tokens = 1, .tokens = tokens, .sample = true};
-    plan = (struct rank_plan){.n_seqs = 3, .n_rows = 5, .n_samples = 2, .seqs = seqs};
+    plan = (struct rank_plan){.n_seqs = 3, .n_rows = 5, .n_answered = 2, .seqs = seqs};
     moesaic__step__v1__step_result__init(&result);
     result.epoch = 7;
     result.step = 12;
@@ -198,6 +198,79 @@ START_TEST(wire_decode_refuses_every_field_that_lies) {
 }
 END_TEST
 
+static float scored_logprobs[2], scored_tops[4];
+static uint32_t scored_ranks[2], scored_ids[4];
+
+// The second run is scored: two rows of it, two alternatives each.
+static void setup_scored(void) {
+    seqs[1].n_scored = seqs[1].n_score_top = 2;
+    seqs[1].next_token = 7;
+    plan.n_answered = 3;
+    moesaic__step__v1__seq_result__init(&scored);
+    scored.slot = 1;
+    scored.n_scored_logprobs = scored.n_scored_ranks = 2;
+    scored.n_scored_top_ids = scored.n_scored_top_logprobs = 4;
+    scored.scored_logprobs = scored_logprobs;
+    scored.scored_ranks = scored_ranks;
+    scored.scored_top_ids = scored_ids;
+    scored.scored_top_logprobs = scored_tops;
+    for (uint32_t i = 0; i < 4; i++) {
+        scored_ids[i] = VOCAB - 1 - i;
+        scored_tops[i] = -0.5f - (float)i;
+        scored_ranks[i / 2] = VOCAB;
+        scored_logprobs[i / 2] = -7;
+    }
+    row_pointers[2] = row_pointers[1];
+    row_pointers[1] = &scored;
+    result.n_seqs = 3;
+}
+
+static void expect_scored_wrong(const char *words) {
+    expect_wrong(words);
+    setup_scored();
+}
+
+START_TEST(wire_takes_scores_and_refuses_those_that_lie) {
+    struct wire_buffer b = {0};
+    struct wire_result out;
+    struct err_text e;
+    setup_scored();
+    ck_assert_int_eq(wire_encode(wire, 7, 12, &plan, &b), 0);
+    Moesaic__Step__V1__StepPlan *p = moesaic__step__v1__step_plan__unpack(NULL, b.bytes, b.data);
+    ck_assert_ptr_null(p->seqs[0]->scoring);
+    ck_assert_uint_eq(p->seqs[1]->scoring->n_rows, 2);
+    ck_assert_uint_eq(p->seqs[1]->scoring->n_top, 2);
+    ck_assert_uint_eq(p->seqs[1]->scoring->next_token, 7);
+    moesaic__step__v1__step_plan__free_unpacked(p, NULL);
+    mem_free(b.data);
+    ck_assert_int_eq(decode(&out, &e), 0);
+    ck_assert_uint_eq(out.results[0].scores.n_tokens, 0);
+    ck_assert_uint_eq(out.results[1].scores.n_tokens, 2);
+    ck_assert_uint_eq(out.results[1].scores.top_ids[3], VOCAB - 4);
+    scored.n_scored_logprobs = 1;
+    expect_scored_wrong("scored_logprobs");
+    scored_logprobs[1] = -INFINITY;
+    expect_scored_wrong("scored_logprobs");
+    scored.n_scored_ranks = 1;
+    expect_scored_wrong("scored_ranks");
+    scored_ranks[0] = 0;
+    expect_scored_wrong("scored_ranks");
+    scored_ranks[1] = VOCAB + 1;
+    expect_scored_wrong("scored_ranks");
+    scored.n_scored_top_ids = 3;
+    expect_scored_wrong("scored_top_ids");
+    scored_ids[3] = VOCAB;
+    expect_scored_wrong("scored_top_ids");
+    scored.n_scored_top_logprobs = 3;
+    expect_scored_wrong("scored_top_logprobs");
+    scored_tops[2] = NAN;
+    expect_scored_wrong("scored_top_logprobs");
+    rows[0].n_scored_ranks = 1; // none was asked for
+    rows[0].scored_ranks = scored_ranks;
+    expect_scored_wrong("scored_ranks");
+}
+END_TEST
+
 START_TEST(wire_decode_tells_a_failed_step_from_a_lie) {
     struct wire_result out;
     struct err_text e;
@@ -234,6 +307,7 @@ int main(void) {
     tcase_add_test(t, wire_encode_sends_a_steering_once);
     tcase_add_test(t, wire_decode_takes_an_honest_result);
     tcase_add_test(t, wire_decode_refuses_every_field_that_lies);
+    tcase_add_test(t, wire_takes_scores_and_refuses_those_that_lie);
     tcase_add_test(t, wire_decode_tells_a_failed_step_from_a_lie);
     tcase_add_test(t, wire_decode_survives_bytes_of_any_kind);
     Suite *s = suite_create("leader_wire");

@@ -18,6 +18,11 @@ START_TEST(different_requests_and_models_answer_differently) {
     ck_assert_uint_ne(a.of[1][0].digest, a.of[1][1].digest);
     ck_assert_uint_ne(a.of[1][0].digest, b.of[1][0].digest);
     ck_assert_uint_ne(a.of[1][0].digest, c.of[1][0].digest);
+    ck_assert_int_ne(memcmp(a.scores, b.scores, sizeof a.scores), 0);
+    ck_assert_int_ne(memcmp(a.scores, c.scores, sizeof a.scores), 0);
+    ck_assert_uint_ne(a.scores[400].tops, a.scores[401].tops);
+    ck_assert_uint_eq(a.scores[1].rank, 0); // the second prompt's first token
+    ck_assert_uint_ge(a.scores[2].rank, 1);
 }
 END_TEST
 

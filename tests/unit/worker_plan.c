@@ -126,6 +126,89 @@ START_TEST(only_sampled_sequences_answer) {
 }
 END_TEST
 
+// Scores all rows of a run.
+static Moesaic__Step__V1__Scoring *score(Moesaic__Step__V1__PlanSeq *seq, uint32_t n_rows) {
+    static Moesaic__Step__V1__Scoring scorings[8];
+    Moesaic__Step__V1__Scoring *s = &scorings[seq - p.seqs];
+    moesaic__step__v1__scoring__init(s);
+    s->n_rows = n_rows;
+    seq->scoring = s;
+    return s;
+}
+
+START_TEST(scored_rows_answer_what_sampled_rows_say) {
+    Moesaic__Step__V1__PlanSeq *seq = add(0, 6, 0);
+    seq->sampling = NULL;
+    score(seq, 6)->next_token = 30;
+    seq->scoring->n_top = 3;
+    add(1, 1, 2);
+    ck_assert_int_eq(step(), 0);
+    ck_assert_uint_eq(output.n_seqs, 2);
+    ck_assert_uint_eq(output.seqs[0].scores.n_rows, 6);
+    ck_assert_uint_eq(output.seqs[0].scores.n_top, 3);
+    ck_assert_uint_eq(output.seqs[1].scores.n_rows, 0);
+    struct seq_scores s = output.seqs[0].scores;
+    float logprobs[6], tops[18];
+    uint32_t ids[18], rank = s.ranks[5];
+    memcpy(logprobs, s.logprobs, sizeof logprobs);
+    memcpy(tops, s.top_logprobs, sizeof tops);
+    memcpy(ids, s.top_ids, sizeof ids);
+    for (uint32_t n = 1; n <= 6; n++) { // the same prompt up to each of its tokens
+        seq = add(2, n, 4);
+        for (uint32_t t = 0; t < n; t++)
+            p.tokens[0][t] = t * 7 % 97;
+        seq->sampling->n_logprobs = 3;
+        ck_assert_int_eq(step(), 0);
+        ck_assert_mem_eq(output.seqs[0].top_ids, ids + (n - 1) * 3, 12);
+        ck_assert_mem_eq(output.seqs[0].top_logprobs, tops + (n - 1) * 3, 12);
+    }
+    // With that bias the last token is the one that was scored.
+    Moesaic__Step__V1__Steering steering = MOESAIC__STEP__V1__STEERING__INIT;
+    uint32_t bias_id = 30;
+    float bias = 1000;
+    steering.n_bias_ids = steering.n_bias = 1;
+    steering.bias_ids = &bias_id;
+    steering.bias = &bias;
+    seq = add(3, 6, 6);
+    for (uint32_t t = 0; t < 6; t++)
+        p.tokens[0][t] = t * 7 % 97;
+    seq->steering = &steering;
+    seq->sampling->steered = seq->sampling->want_logprob = true;
+    ck_assert_int_eq(step(), 0);
+    ck_assert_uint_eq(output.seqs[0].token, 30);
+    ck_assert_mem_eq(&output.seqs[0].logprob, &logprobs[5], 4);
+    ck_assert(rank >= 1 && rank <= 97);
+}
+END_TEST
+
+START_TEST(scoring_is_checked) {
+    score(add(0, 5, 0), 0);
+    refused("scoring.n_rows 0");
+    score(add(0, 5, 0), 5); // the last row is sampled
+    refused("scoring.n_rows 5");
+    Moesaic__Step__V1__PlanSeq *seq = add(0, 5, 0);
+    seq->sampling = NULL;
+    score(seq, 6);
+    refused("scoring.n_rows 6");
+    seq = add(0, 5, 0);
+    seq->sampling = NULL;
+    score(seq, 5)->next_token = 97;
+    refused("scoring.next_token 97");
+    score(add(0, 5, 0), 4)->n_top = TOP_LOGPROBS_MAX + 1;
+    refused("scoring.n_top 21");
+    add(0, 5, 0);
+    ck_assert_int_eq(step(), 0);
+    seq = add(0, 1, 0);
+    seq->position = 5;
+    seq->token_from_slot = true;
+    seq->n_tokens = seq->n_blocks = 0;
+    score(seq, 1);
+    refused("scoring comes with token_from_slot");
+    score(add(0, 5, 0), 4)->next_token = 97; // nobody looks at it
+    ck_assert_int_eq(step(), 0);
+}
+END_TEST
+
 START_TEST(slots_are_checked) {
     add(4, 1, 0);
     refused("slot 4");
@@ -390,6 +473,8 @@ int main(void) {
     tcase_add_test(tests, rows_of_experts_are_counted);
     tcase_add_test(tests, an_empty_plan_runs);
     tcase_add_test(tests, only_sampled_sequences_answer);
+    tcase_add_test(tests, scored_rows_answer_what_sampled_rows_say);
+    tcase_add_test(tests, scoring_is_checked);
     tcase_add_test(tests, slots_are_checked);
     tcase_add_test(tests, tokens_are_checked);
     tcase_add_test(tests, positions_are_checked);
