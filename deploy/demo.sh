@@ -1,5 +1,5 @@
 #!/bin/bash
-# One leader and two workers on loopback with the embedded model: questions, answers, a table, and the lines to go on with.
+# One leader and its two workers on this machine with the embedded model: questions, answers, a table, and the lines to go on with.
 # Usage: deploy/demo.sh [--serve]. With --serve it keeps running on port 8000 until Ctrl-C.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,12 +13,11 @@ serve=no
 mkdir -p "$logs"
 rm -f "$logs"/*.log
 
-pids=()
+leader=
 stop() {
     trap - EXIT INT TERM
-    # The leader first: it ends the group in order, and then no worker is a loss.
-    [ ${#pids[@]} -eq 0 ] || { kill "${pids[0]}" && wait "${pids[0]}"; kill "${pids[@]}"; } 2>/dev/null || true
-    wait 2>/dev/null || true
+    # Its workers end with it.
+    [ -z "$leader" ] || { kill "$leader" && wait "$leader"; } 2>/dev/null || true
 }
 trap stop EXIT
 # Serving ends with Ctrl-C: that is no failure.
@@ -28,10 +27,7 @@ trap 'stop; exit $ended' INT TERM
 
 fail() {
     echo "demo: $1" >&2
-    for log in "$logs"/*.log; do
-        echo "--- $log" >&2
-        tail -n 15 "$log" >&2
-    done
+    tail -n 40 "$logs/leader.log" >&2
     exit 1
 }
 
@@ -41,7 +37,7 @@ await() { # seconds, what, command...
     local deadline=$((SECONDS + $1)) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
-        kill -0 "${pids[@]}" 2>/dev/null || fail "a process ended while waiting for $what"
+        kill -0 "$leader" 2>/dev/null || fail "the leader ended while waiting for $what"
         [ $SECONDS -lt $deadline ] || fail "no $what within its time"
         sleep 0.1
     done
@@ -49,18 +45,14 @@ await() { # seconds, what, command...
 
 http=0 grpc=0
 [ $serve = yes ] && http=8000 grpc=8001
-echo "starting a leader and $workers workers; logs in $logs"
+echo "starting a leader and $workers workers; their log is $logs/leader.log"
 # UCX's own signal handlers would write debug output into the logs; the programs have their own.
 export UCX_HANDLE_ERRORS=${UCX_HANDLE_ERRORS:-none}
-$bin/moe-leader --model models/seedling --port $http --control-port 0 --grpc-port $grpc --data-parallel-size $workers \
+$bin/moe-leader --model models/seedling --local-workers $workers --port $http --control-port 0 --grpc-port $grpc \
     2>"$logs/leader.log" &
-pids+=($!)
+leader=$!
 await 30 "leader" sh -c "grep -q 'http listening' $logs/leader.log"
 url=http://127.0.0.1:$(port_of "http listening")
-for i in $(seq $workers); do
-    $bin/moe-worker --leader "127.0.0.1:$(port_of "control listening")" --name "worker-$i" 2>"$logs/worker-$i.log" &
-    pids+=($!)
-done
 await 60 "ready group" $bin/moectl ready --url "$url"
 
 for question in "Who are you?" "What is the capital of Kenya?" "What is expert prefetch?"; do
@@ -98,6 +90,6 @@ gRPC (.venv/bin/pip install grpcio-tools; .venv/bin/python -m grpc_tools.protoc 
 TEXT
 
 if [ $serve = yes ]; then
-    wait -n "${pids[@]}" || true
-    fail "a process ended"
+    wait "$leader" || true
+    fail "the leader ended"
 fi

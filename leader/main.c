@@ -21,6 +21,7 @@
 #include "common/conf/options.h"
 #include "common/model/folder.h"
 #include "leader/api.h"
+#include "leader/local.h"
 #include "leader/model_path.h"
 #include "leader/persona.h"
 #include "leader/secrets.h"
@@ -49,6 +50,8 @@ struct process {
     struct channel *channel;
     struct fabric *fabric;
     struct leader *leader;
+    struct local *local; // workers on this machine that are its children; NULL: none
+    bool local_failed;   // one of them cannot be kept alive
     pthread_t scheduler;
     bool scheduling;      // the thread was started
     _Atomic bool alive;   // and has not ended
@@ -99,12 +102,14 @@ static int engine_view(void *self, struct leader_view *out) {
 
 static int resolve_ranks(struct leader_options *o, struct err_text *e) {
     if (o->data_parallel_size == 0)
-        o->data_parallel_size = o->lws_group_size > 1 ? o->lws_group_size - 1 : 1;
+        o->data_parallel_size = o->lws_group_size > 1  ? o->lws_group_size - 1
+                                : o->local_workers > 0 ? o->local_workers
+                                                       : 1;
     if (o->expert_parallel_size != 0 && o->expert_parallel_size != o->data_parallel_size)
         return err_set(e, ERR_FATAL_CONFIG,
                        "--expert-parallel-size %u: only the data parallel size (%u) is supported",
                        o->expert_parallel_size, o->data_parallel_size);
-    return 0;
+    return local_resolve(o, e);
 }
 
 static void set_name(struct process *p) {
@@ -202,7 +207,8 @@ static int open_channel(struct process *p, struct err_text *e) {
     int rc = channel_listen_grpc(&p->channel, &config, &port, e);
     if (rc == 0) {
         log_listening("control listening", o->control_host, port);
-        return 0;
+        struct local_config local = {p->env, o, p->secrets.control_token, port};
+        return local_create(&p->local, &local, e);
     }
     struct err_text cause = *e;
     return err_set(e, rc, "--control-host, --control-port: %s", cause.text);
@@ -383,7 +389,9 @@ static void block_signals(sigset_t *set) {
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGCHLD);
     pthread_sigmask(SIG_BLOCK, set, NULL);
+    signal(SIGCHLD, SIG_DFL); // an ignored one would hide how a worker ended
     signal(SIGPIPE, SIG_IGN);
     signal(SIGHUP, SIG_IGN); // UCX would switch its debug log on
 }
@@ -397,11 +405,21 @@ static int check_accounts(struct process *p) {
     return rc;
 }
 
+// False once a worker of this machine cannot be kept alive.
+static bool keep_workers(struct process *p, bool leaving) {
+    enum local_group group = leaving                   ? LOCAL_LEAVES
+                             : leader_ready(p->leader) ? LOCAL_SERVES
+                                                       : LOCAL_WAITS;
+    p->local_failed = p->local_failed || local_tick(p->local, group) != 0;
+    return !p->local_failed;
+}
+
 // Serves until a signal asks to end; SIGUSR1 recounts what must add up.
 static void serve(struct process *p, const sigset_t *set) {
-    const struct timespec look = {.tv_sec = 1};
     struct waits waits = {0};
-    for (;;) {
+    while (keep_workers(p, false)) {
+        int64_t look_ns = local_wait_ns(p->local);
+        const struct timespec look = {.tv_sec = look_ns / NS_PER_S, .tv_nsec = look_ns % NS_PER_S};
         int number = sigtimedwait(set, NULL, &look);
         if (number == SIGTERM || number == SIGINT) {
             log_event(LOG_INFO, "main", "stopping after",
@@ -429,6 +447,7 @@ static void wait_until_idle(struct process *p, const sigset_t *set, int64_t wait
         int number = sigtimedwait(set, NULL, &poll);
         if (number == SIGTERM || number == SIGINT) break;
         if (number == SIGUSR1) check_accounts(p);
+        if (p->scheduling) keep_workers(p, true);
     }
 }
 
@@ -440,18 +459,21 @@ static int drain(struct process *p, const sigset_t *set) {
               log_real("at_most_s", (double)p->options.shutdown_timeout / (double)NS_PER_S));
     leader_drain(p->leader);
     api_drain(p->api);
-    wait_until_idle(p, set, p->alive ? p->options.shutdown_timeout : FLUSH_NS);
+    bool can_end = p->alive && !p->local_failed;
+    wait_until_idle(p, set, can_end ? p->options.shutdown_timeout : FLUSH_NS);
     int accounts = p->alive ? check_accounts(p) : 0;
     stop_scheduler(p);
     sigemptyset(&none); // the scheduler's end has sent one
     wait_until_idle(p, &none, FLUSH_NS);
     api_stop(p->api);
+    local_stop(p->local);
     log_event(LOG_INFO, "main", "drained",
               log_uint("took_ms", (uint64_t)((env_now_ns(p->env) - begun_ns) / NS_PER_MS)));
     return accounts;
 }
 
 static void destroy(struct process *p) {
+    local_destroy(p->local);
     api_destroy(p->api);
     leader_destroy(p->leader);
     channel_close(p->channel);
@@ -497,7 +519,7 @@ static int run(struct process *p, const sigset_t *set) {
     int ended = p->scheduler_result;
     if (ended != 0 && ended != ERR_FATAL_STOPPED)
         log_error("main", "the scheduler ended: %s", err_name(ended));
-    bool broke = rc != 0 || (ended != 0 && ended != ERR_FATAL_STOPPED);
+    bool broke = rc != 0 || p->local_failed || (ended != 0 && ended != ERR_FATAL_STOPPED);
     destroy(p);
     int code = rc == ERR_FATAL_CONFIG ? 2 : broke ? 1 : accounts != 0 ? 3 : 0;
     log_event(LOG_INFO, "main", "stopped", log_uint("code", (uint64_t)code));

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/child.h"
 #include "common/base/descriptors.h"
 #include "common/base/env.h"
 #include "common/base/log.h"
@@ -227,6 +228,7 @@ static int set_up(struct process *p, struct err_text *e) {
         waker_create(p->env, &p->control_waker) != 0)
         return err_set(e, ERR_FATAL_NOMEM, "no memory or descriptors for the process's wakers");
     int rc = descriptors_claim(DESCRIPTORS_MIN, &descriptors, e);
+    if (rc == 0 && p->options.parent_pid != 0) rc = child_follow((pid_t)p->options.parent_pid, e);
     if (rc == 0) rc = read_token(p, e);
     if (rc == 0) rc = open_tls(p, e);
     if (rc == 0) rc = make_address(p, e);
@@ -280,7 +282,8 @@ static int read_options(struct process *p, char **argv) {
     }
     check(log_level_parse(p->options.log_level, &level)); // the table knows the choices
     check(log_format_parse(p->options.log_format, &format));
-    log_setup("worker", level);
+    log_setup(p->options.parent_pid != 0 && p->options.name != NULL ? p->options.name : "worker",
+              level);
     log_set_format(format);
     return -1;
 }

@@ -122,6 +122,7 @@ struct leader_options {
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
     uint32_t expert_parallel_size; // 0 = the data parallel size
     uint32_t lws_group_size;       // 0 = not in a group
+    uint32_t local_workers;        // of the group, started by the leader itself
     uint32_t max_model_len;        // 0 = the model's
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
     uint32_t http_timeout; // seconds
@@ -141,6 +142,7 @@ struct worker_options {
     int32_t rank;              // -1 = lws_worker_index - 1 in a group, else any
     uint32_t lws_worker_index; // 0 = not in a group
     uint32_t threads;
+    uint32_t parent_pid; // 0 = whoever started it may end before it
     uint64_t memory;
 };
 

@@ -91,7 +91,11 @@ static const struct option leader_options[] = {
     {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
      .help = "Number of workers; each has its own KV cache and requests. 0: one less than "
-             "lws-group-size, else 1."},
+             "lws-group-size, else local-workers, else 1."},
+    {"local-workers", OPTION_UINT, LEADER(local_workers), .fallback = "0", .argument = "N",
+     .max = RANKS_MAX,
+     .help = "Workers of the group that the leader starts on this machine, keeps running and stops "
+             "(docs/operations.md). 0: all are started elsewhere."},
     {"expert-parallel-size", OPTION_UINT, LEADER(expert_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
      .help = "Workers that each layer's experts are spread over. 0, or the data parallel size."},
@@ -164,6 +168,11 @@ static const struct option worker_options[] = {
      .help = "Name that the leader's certificate must have; default: the host of --leader."},
     {"threads", OPTION_UINT, WORKER(threads), .fallback = "0", .argument = "N", .max = 1024,
      .help = "Compute threads; 0: this worker's share of the cores it may use."},
+    {"parent-pid", OPTION_UINT, WORKER(parent_pid), .fallback = "0", .argument = "PID",
+     .max = 4194304, // what Linux numbers at most
+     .help =
+         "End with the process that started this one, which has this number; --name is then the "
+         "process's name in log lines. 0: outlive it."},
     {"memory", OPTION_BYTES, WORKER(memory), .fallback = "0", .argument = "SIZE",
      .help = "Memory to count on; 0: the machine's or the control group's."},
     {"kernels", OPTION_CHOICE, WORKER(kernels), .fallback = "auto", .argument = "NAME",

@@ -1,5 +1,7 @@
 """test_demo.py: the first command of README, as a new user sees it."""
 import os
+import pathlib
+import re
 import subprocess
 
 from cluster import BUILD, ROOT
@@ -21,3 +23,5 @@ def test_the_demo_answers_measures_and_leaves_nothing_behind():
         assert way in shown
     left = subprocess.run(["pgrep", "-g", str(demo.pid)], capture_output=True, text=True).stdout
     assert left == "", "the demo left processes running"
+    pids = re.findall(r"local: worker started name \S+ pid (\d+)", (ROOT / "build" / "demo" / "leader.log").read_text())
+    assert len(pids) == 2 and not any(pathlib.Path(f"/proc/{pid}").exists() for pid in pids), "nor workers"

@@ -494,3 +494,9 @@ def test_certificates_change_without_a_restart(certs, tmp_path):
         group.workers[0] = group.start_worker()
         wait_for("a second worker", lambda: group.leader.log().count("worker joined") == 2)
         wait_for("ready group", group.ready)
+
+
+def test_local_workers_join_with_the_leaders_certificate(certs):
+    flags = [*api_flags(certs), *control_flags(certs, "leader"), "--local-workers", "1"]
+    with TlsCluster(certs, workers=0, leader_flags=flags) as local:
+        assert "worker joined rank 0 name local-0" in local.leader.log()
