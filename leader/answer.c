@@ -69,13 +69,23 @@ static const char *object_name(const struct answer_head *h) {
     return h->chunk ? "chat.completion.chunk" : "chat.completion";
 }
 
+static void prompt_list(struct buf *out, const struct buf *entries) {
+    if (entries == NULL) return;
+    buf_text(out, ",\"prompt_logprobs\":[");
+    buf_add(out, entries->data, entries->bytes);
+    out->failed |= entries->failed;
+    buf_text(out, "]");
+}
+
 void answer_head(struct buf *out, const struct answer_head *h) {
     buf_format(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%lld,\"model\":", h->id,
                object_name(h), (long long)h->created_s);
     buf_json(out, h->model, strlen(h->model));
     buf_text(out, ",\"system_fingerprint\":");
     buf_json(out, h->fingerprint, strlen(h->fingerprint));
-    buf_format(out, ",\"seed\":%lld,\"choices\":[", (long long)h->seed);
+    buf_format(out, ",\"seed\":%lld", (long long)h->seed);
+    prompt_list(out, h->prompt_logprobs);
+    buf_text(out, ",\"choices\":[");
 }
 
 void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_usage) {
@@ -133,6 +143,7 @@ void answer_choice(struct buf *out, const struct answer_choice *c) {
         buf_add(out, c->logprobs->data, c->logprobs->bytes);
     else
         buf_text(out, "null");
+    prompt_list(out, c->prompt_logprobs);
     buf_format(out, ",\"finish_reason\":%s", finish_word(c->finish));
     if (c->finish != FINISH_NONE) {
         buf_text(out, ",\"stop_reason\":");
@@ -162,7 +173,7 @@ void answer_logprobs_finish(struct answer_logprobs *l) {
     buf_finish(&l->offsets);
 }
 
-static void logprob_value(struct buf *out, float value) {
+void answer_logprob(struct buf *out, float value) {
     buf_format(out, "%.9g", value > (float)LOGPROB_FLOOR ? (double)value : LOGPROB_FLOOR);
 }
 
@@ -205,7 +216,7 @@ static void chat_token(struct buf *out, const struct tokenizer *t, uint32_t id, 
     buf_text(out, "{\"token\":");
     token_name(out, text, bytes, true);
     buf_text(out, ",\"logprob\":");
-    logprob_value(out, logprob);
+    answer_logprob(out, logprob);
     buf_text(out, ",\"bytes\":[");
     for (size_t i = 0; i < bytes; i++)
         buf_format(out, "%s%u", i == 0 ? "" : ",", (unsigned char)text[i]);
@@ -213,14 +224,14 @@ static void chat_token(struct buf *out, const struct tokenizer *t, uint32_t id, 
 }
 
 static void add_chat(struct answer_logprobs *l, const struct tokenizer *t,
-                     const struct token_event *ev, uint32_t n_top) {
+                     const struct answer_token *token) {
     struct buf *out = &l->first;
     if (l->n_tokens != 0) buf_text(out, ",");
-    chat_token(out, t, ev->token, ev->logprob);
+    chat_token(out, t, token->id, token->logprob);
     buf_text(out, ",\"top_logprobs\":[");
-    for (uint32_t i = 0; i < n_top; i++) {
+    for (uint32_t i = 0; i < token->n_top; i++) {
         if (i != 0) buf_text(out, ",");
-        chat_token(out, t, ev->top_ids[i], ev->top_logprobs[i]);
+        chat_token(out, t, token->top_ids[i], token->top_logprobs[i]);
         buf_text(out, "}");
     }
     buf_text(out, "]}");
@@ -229,61 +240,78 @@ static void add_chat(struct answer_logprobs *l, const struct tokenizer *t,
 static void add_pair(struct buf *out, const struct tokenizer *t, uint32_t id, float logprob) {
     answer_token_name(out, t, id);
     buf_text(out, ":");
-    logprob_value(out, logprob);
+    answer_logprob(out, logprob);
 }
 
-// The sampled token is among its alternatives, as in OpenAI's legacy shape, even when it is not one
-// of the best.
-static void add_completion(struct answer_logprobs *l, const struct tokenizer *t,
-                           const struct token_event *ev, uint32_t n_top) {
-    const char *comma = l->n_tokens != 0 ? "," : "";
+// The token is among its alternatives, as in OpenAI's legacy shape, even when it is not one of the
+// best.
+static void add_tops(struct buf *out, const struct tokenizer *t, const struct answer_token *token) {
     bool seen = false;
-    buf_text(&l->first, comma);
-    answer_token_name(&l->first, t, ev->token);
-    buf_text(&l->values, comma);
-    logprob_value(&l->values, ev->logprob);
-    buf_format(&l->offsets, "%s%llu", comma, (unsigned long long)l->text_offset);
-    buf_format(&l->tops, "%s{", comma);
-    for (uint32_t i = 0; i < n_top; i++) {
-        if (i != 0) buf_text(&l->tops, ",");
-        add_pair(&l->tops, t, ev->top_ids[i], ev->top_logprobs[i]);
-        seen |= ev->top_ids[i] == ev->token;
+    buf_text(out, "{");
+    for (uint32_t i = 0; i < token->n_top; i++) {
+        if (i != 0) buf_text(out, ",");
+        add_pair(out, t, token->top_ids[i], token->top_logprobs[i]);
+        seen |= token->top_ids[i] == token->id;
     }
     if (!seen) {
-        if (n_top != 0) buf_text(&l->tops, ",");
-        add_pair(&l->tops, t, ev->token, ev->logprob);
+        if (token->n_top != 0) buf_text(out, ",");
+        add_pair(out, t, token->id, token->logprob);
     }
-    buf_text(&l->tops, "}");
+    buf_text(out, "}");
+}
+
+static void add_completion(struct answer_logprobs *l, const struct tokenizer *t,
+                           const struct answer_token *token) {
+    const char *comma = l->n_tokens != 0 ? "," : "";
+    buf_text(&l->first, comma);
+    answer_token_name(&l->first, t, token->id);
+    buf_format(&l->offsets, "%s%llu", comma, (unsigned long long)l->text_offset);
+    buf_text(&l->values, comma);
+    buf_text(&l->tops, comma);
+    if (token->unknown) {
+        buf_text(&l->values, "null");
+        buf_text(&l->tops, "null");
+        return;
+    }
+    answer_logprob(&l->values, token->logprob);
+    add_tops(&l->tops, t, token);
 }
 
 void answer_logprobs_add(struct answer_logprobs *l, const struct tokenizer *t,
-                         const struct token_event *ev, uint32_t n_top, uint64_t text_chars) {
-    check(ev->n_top <= TOP_LOGPROBS_MAX);
-    if (n_top > ev->n_top) n_top = ev->n_top;
+                         const struct answer_token *token, uint64_t text_chars) {
+    check(token->n_top <= TOP_LOGPROBS_MAX);
     if (l->chat)
-        add_chat(l, t, ev, n_top);
+        add_chat(l, t, token);
     else
-        add_completion(l, t, ev, n_top);
+        add_completion(l, t, token);
     l->text_offset += text_chars;
     l->n_tokens++;
 }
 
-static void move(struct buf *out, const char *name, struct buf *from) {
+static void move(struct buf *out, const char *name, const struct buf *before, struct buf *from) {
     buf_text(out, name);
+    if (before != NULL) {
+        buf_add(out, before->data, before->bytes);
+        if (before->bytes != 0 && from->bytes != 0) buf_text(out, ",");
+        out->failed |= before->failed;
+    }
     buf_add(out, from->data, from->bytes);
     out->failed |= from->failed;
     buf_reset(from);
 }
 
-void answer_logprobs_close(struct answer_logprobs *l, struct buf *out) {
+void answer_logprobs_close(struct answer_logprobs *l, const struct answer_logprobs *before,
+                           struct buf *out) {
+    static const struct answer_logprobs none;
+    const struct answer_logprobs *b = before != NULL ? before : &none;
     if (l->chat) {
-        move(out, "{\"content\":[", &l->first);
+        move(out, "{\"content\":[", NULL, &l->first);
         buf_text(out, "],\"refusal\":null}");
     } else {
-        move(out, "{\"tokens\":[", &l->first);
-        move(out, "],\"token_logprobs\":[", &l->values);
-        move(out, "],\"top_logprobs\":[", &l->tops);
-        move(out, "],\"text_offset\":[", &l->offsets);
+        move(out, "{\"tokens\":[", &b->first, &l->first);
+        move(out, "],\"token_logprobs\":[", &b->values, &l->values);
+        move(out, "],\"top_logprobs\":[", &b->tops, &l->tops);
+        move(out, "],\"text_offset\":[", &b->offsets, &l->offsets);
         buf_text(out, "]}");
     }
     l->n_tokens = 0;

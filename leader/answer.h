@@ -41,6 +41,7 @@ struct answer_head {
     int64_t created_s;
     const char *model, *fingerprint;
     int64_t seed;
+    const struct buf *prompt_logprobs; // its list's entries; NULL = not there
 };
 // `{"id":...,"choices":[`; answer_tail closes it.
 void answer_head(struct buf *out, const struct answer_head *h);
@@ -58,9 +59,10 @@ struct answer_choice {
     uint32_t index;
     const char *text;
     size_t text_bytes;
-    const struct buf *logprobs; // what answer_logprobs_close wrote
-    enum finish finish;         // FINISH_NONE: not yet
-    const char *stop_text;      // the stop string that matched
+    const struct buf *logprobs;        // what answer_logprobs_close wrote
+    const struct buf *prompt_logprobs; // its list's entries; NULL = not there
+    enum finish finish;                // FINISH_NONE: not yet
+    const char *stop_text;             // the stop string that matched
     size_t stop_text_bytes;
     const uint32_t *stop_id; // or the stop token that the client gave
     const uint64_t *digest;
@@ -72,6 +74,18 @@ void answer_choice(struct buf *out, const struct answer_choice *c);
 // A token's text as a JSON string; one that is no UTF-8 is spelt "bytes:\\xe2\\x82".
 void answer_token_name(struct buf *out, const struct tokenizer *t, uint32_t id);
 
+// One token with its log-probability and alternatives, the most likely first.
+struct answer_token {
+    uint32_t id;
+    bool unknown; // it has none: a prompt's first
+    float logprob;
+    uint32_t n_top;
+    const uint32_t *top_ids;   // [n_top]
+    const float *top_logprobs; // [n_top]
+};
+// A log-probability as JSON.
+void answer_logprob(struct buf *out, float logprob);
+
 // Log-probabilities collected token by token, in the shape of the endpoint.
 struct answer_logprobs {
     bool chat;
@@ -82,11 +96,12 @@ struct answer_logprobs {
 };
 void answer_logprobs_init(struct answer_logprobs *l, bool chat);
 void answer_logprobs_finish(struct answer_logprobs *l);
-// text_chars: characters that this token added to the text. n_top alternatives of the event are
-// shown.
+// text_chars: characters that this token added to the text.
 void answer_logprobs_add(struct answer_logprobs *l, const struct tokenizer *t,
-                         const struct token_event *ev, uint32_t n_top, uint64_t text_chars);
-// Writes the object of the tokens collected so far and forgets them.
-void answer_logprobs_close(struct answer_logprobs *l, struct buf *out);
+                         const struct answer_token *token, uint64_t text_chars);
+// Writes the object of the tokens collected so far and forgets them. Those of before come first and
+// stay; NULL = none.
+void answer_logprobs_close(struct answer_logprobs *l, const struct answer_logprobs *before,
+                           struct buf *out);
 
 #endif

@@ -20,6 +20,11 @@ struct generation;
 bool client_id_ok(const char *id);
 void client_id_draw(char id[REQUEST_ID_BYTES_MAX + 1], struct env *env);
 
+struct prompt_start {
+    uint32_t first_token;
+    uint64_t text_chars, ids_chars;
+};
+
 struct client_ops {
     void (*hold)(void *self);
     void (*release)(void *self);
@@ -37,6 +42,14 @@ struct client_ops {
     // Stream thread: a token came whose log-probabilities were asked for; it added text_chars
     // characters. Without has_token it is the stop id.
     void (*note_logprobs)(struct choice *c, const struct token_event *ev, uint64_t text_chars);
+    // A choice whose prompt is scored. Render thread, once: its first token, which has no score,
+    // and how many of all its ids' characters the client gets (with echo). False: memory is out.
+    bool (*begin_scores)(struct choice *c, const struct prompt_start *start);
+    // Stream thread: the next of its tokens.
+    void (*note_scores)(struct choice *c, const struct prompt_scores *scores);
+    // Render thread: the answer will hold about that many bytes of its prompts' scores at once.
+    // False: too many are held already.
+    bool (*hold_bytes)(void *self, uint64_t bytes);
     // Stream thread: says what is new of one choice, and the end when all have finished.
     void (*show)(struct generation *g, struct choice *c);
     // An error in place of the answer, or of its rest when it has begun. Ends the call.

@@ -78,6 +78,7 @@ static void finish_choice(struct choice *c) {
     mem_free(c->taken.events);
     stop_finish(&c->stop);
     answer_logprobs_finish(&c->logprobs);
+    echo_destroy(c->echo);
     buf_finish(&c->text);
     buf_finish(&c->ids);
 }

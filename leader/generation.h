@@ -8,6 +8,7 @@
 
 #include "common/base/queue.h"
 #include "leader/client.h"
+#include "leader/echo.h"
 #include "leader/openai.h"
 #include "leader/serving.h"
 #include "leader/stop.h"
@@ -40,8 +41,9 @@ struct choice {
     struct detok detok;
     struct stop stop;
     struct answer_logprobs logprobs;
-    struct buf text; // that may be shown and was not yet sent
-    struct buf ids;  // uint32_t of the tokens not yet sent, when they are asked for
+    struct echo *echo; // owned; NULL: its prompt is not scored, or gRPC's client has it
+    struct buf text;   // that may be shown and was not yet sent
+    struct buf ids;    // uint32_t of the tokens not yet sent, when they are asked for
     uint32_t n_generated;
     bool has_stop_id;
     uint32_t stop_id; // that ended it
@@ -60,6 +62,7 @@ struct generation {
     struct answer_head head;
     struct choice *choices;     // [n_choices], owned
     uint32_t n_choices, n_open; // open: the scheduler will still speak of it
+    uint64_t scores_bytes;      // about what a whole answer has of its prompts' scores
     bool begun;                 // something of the answer was sent
     bool over;                  // the client has its whole answer, or an error, or is gone
 };

@@ -98,6 +98,10 @@ const char *http_call_header(const struct http_call *c, const char *name);
 const char *http_call_body(const struct http_call *c, size_t *bytes);
 void http_call_drop_body(struct http_call *c); // only by the thread that works on the call
 
+// The answer will hold that many bytes, which count like those of bodies until the call is over.
+// False: too many are held. Only by the thread that works on the call.
+bool http_call_charge(struct http_call *c, uint64_t bytes);
+
 struct http_reply {
     int status;
     const char *content_type; // static text

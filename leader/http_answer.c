@@ -44,11 +44,18 @@ static void describe(const struct choice *c, struct answer_choice *out) {
     }
 }
 
+// The choices of a whole answer share what is said of their prompt.
+static const struct echo *echo_of(const struct choice *c) {
+    const struct generation *g = c->generation;
+    return c->echo != NULL ? c->echo : g->choices[c->index - c->index % g->request.n].echo;
+}
+
 static void add_content(struct choice *c, struct answer_choice *out, struct buf *logprobs) {
+    const struct echo *echo = echo_of(c);
     out->text = c->text.bytes != 0 ? c->text.data : "";
     out->text_bytes = c->text.bytes;
     if (c->generation->request.sampling.want_logprob) {
-        answer_logprobs_close(&c->logprobs, logprobs);
+        answer_logprobs_close(&c->logprobs, echo == NULL ? NULL : &echo->own, logprobs);
         out->logprobs = logprobs;
     }
     if (c->generation->request.return_token_ids) {
@@ -65,9 +72,35 @@ static void forget_content(struct choice *c) {
 
 static void note_logprobs(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
     const struct generation *g = c->generation;
-    if (!ev->has_token) return; // OpenAI's shapes do not show the stop id
-    answer_logprobs_add(&c->logprobs, g->serving->tokenizer, ev, g->request.sampling.n_logprobs,
-                        text_chars);
+    uint32_t n_top = g->request.sampling.n_logprobs;
+    // OpenAI's shapes do not show the stop id. Who asks for the prompt's as well is an evaluation
+    // harness, which counts on one entry for each token that was generated.
+    if (!ev->has_token && !g->request.echo_logprobs) return;
+    struct answer_token token = {.id = ev->token,
+                                 .logprob = ev->logprob,
+                                 .n_top = ev->n_top < n_top ? ev->n_top : n_top,
+                                 .top_ids = ev->top_ids,
+                                 .top_logprobs = ev->top_logprobs};
+    answer_logprobs_add(&c->logprobs, g->serving->tokenizer, &token, text_chars);
+}
+
+// A stream says its prompt's tokens before the others; a whole answer collects them for all
+// choices.
+static bool begin_scores(struct choice *c, const struct prompt_start *start) {
+    const struct generation *g = c->generation;
+    c->echo = echo_create(g->serving->tokenizer, &g->request);
+    if (c->echo == NULL) return false;
+    if (g->request.stream) c->echo->to = &c->logprobs;
+    echo_begin(c->echo, start->first_token, start->text_chars, start->ids_chars);
+    return true;
+}
+
+static void note_scores(struct choice *c, const struct prompt_scores *scores) {
+    echo_add(c->echo, scores);
+}
+
+static bool hold_bytes(void *self, uint64_t bytes) {
+    return http_call_charge(self, bytes);
 }
 
 // --- streamed
@@ -145,15 +178,19 @@ static void show_chunks(struct generation *g, struct choice *c) {
 static void reply_whole(struct generation *g) {
     struct http_reply reply = {.status = 200, .content_type = "application/json"};
     struct answer_usage usage = generation_usage(g);
+    const struct echo *echo = g->choices[0].echo;
     struct buf logprobs;
     buf_init(&reply.body, 0);
     buf_init(&logprobs, 0);
+    if (g->request.chat && g->request.prompt_logprobs) g->head.prompt_logprobs = &echo->list;
     answer_head(&reply.body, &g->head);
     for (uint32_t i = 0; i < g->n_choices; i++) {
         struct answer_choice choice;
         buf_reset(&logprobs);
         describe(&g->choices[i], &choice);
         add_content(&g->choices[i], &choice, &logprobs);
+        if (!g->request.chat && g->request.prompt_logprobs)
+            choice.prompt_logprobs = &echo_of(&g->choices[i])->list;
         if (i != 0) buf_text(&reply.body, ",");
         answer_choice(&reply.body, &choice);
         reply.body.failed |= logprobs.failed | g->choices[i].text.failed;
@@ -248,7 +285,8 @@ static bool on_gone(void *self, void (*left)(void *context), void *context) {
     {                                                                                              \
         .hold = hold, .release = release, .request_id = request_id, .arrived_ns = arrived_ns,      \
         .parse = parse_kind, .gone = gone, .on_gone = on_gone, .unwanted = gone,                   \
-        .note_logprobs = note_logprobs, .show = show, .fail = fail                                 \
+        .note_logprobs = note_logprobs, .begin_scores = begin_scores, .note_scores = note_scores,  \
+        .hold_bytes = hold_bytes, .show = show, .fail = fail                                       \
     }
 
 struct client http_answer_client(struct http_call *call, bool chat) {

@@ -49,6 +49,7 @@ void http_call_hold(struct http_call *c) {
 void http_call_release(struct http_call *c) {
     if (atomic_fetch_sub_explicit(&c->refs, 1, memory_order_acq_rel) != 1) return;
     http_call_drop_body(c);
+    atomic_fetch_sub_explicit(&c->http->body_bytes, c->charged_bytes, memory_order_relaxed);
     buf_finish(&c->reply.body);
     buf_finish(&c->out);
     pthread_mutex_destroy(&c->lock);
@@ -92,6 +93,16 @@ const char *http_call_body(const struct http_call *c, size_t *bytes) {
 void http_call_drop_body(struct http_call *c) {
     atomic_fetch_sub_explicit(&c->http->body_bytes, c->body.bytes, memory_order_relaxed);
     buf_finish(&c->body);
+}
+
+bool http_call_charge(struct http_call *c, uint64_t bytes) {
+    struct http *h = c->http;
+    if (atomic_fetch_add(&h->body_bytes, bytes) + bytes > h->config.bodies_bytes_max) {
+        atomic_fetch_sub(&h->body_bytes, bytes);
+        return false;
+    }
+    c->charged_bytes += bytes;
+    return true;
 }
 
 // Under the lock.

@@ -28,8 +28,9 @@ struct http_call {
 
     // MHD thread until the handler runs, then whoever works on the call.
     struct buf body;
-    uint64_t body_seen; // uploaded bytes, also those not kept
-    int body_error;     // status to answer when the upload ends, 0 = fine
+    uint64_t body_seen;     // uploaded bytes, also those not kept
+    int body_error;         // status to answer when the upload ends, 0 = fine
+    uint64_t charged_bytes; // of its answer, counted as a body's
     bool chunked;
     bool dispatched;
     bool late;   // came after http_drain

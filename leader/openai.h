@@ -71,6 +71,10 @@ struct openai_request {
     bool add_special_tokens; // around a prompt that is no chat
     bool return_token_strs;  // /tokenize
     bool continue_final_message, echo;
+    bool prompt_only;     // max_tokens is 0: nothing is generated
+    bool prompt_logprobs; // wanted, with n_prompt_logprobs alternatives
+    bool echo_logprobs;   // echo with logprobs: of the prompt's tokens as well
+    uint32_t n_prompt_logprobs;
     uint32_t truncate_prompt;       // keeps this many last ids; 0 = all, TRUNCATE_TO_FIT
     const char *request_id;         // root's; NULL = not given
     struct json_t *template_kwargs; // root's, checked names; NULL = none
@@ -91,6 +95,11 @@ int openai_parse_tokenize(struct openai_request *out, const struct openai_body *
 int openai_parse_detokenize(struct openai_request *out, const struct openai_body *body,
                             const struct openai_defaults *defaults, struct api_error *e);
 void openai_request_finish(struct openai_request *r);
+// The prompt is scored, with so many alternatives.
+static inline bool openai_scores(const struct openai_request *r) {
+    return r->prompt_logprobs || r->echo_logprobs;
+}
+uint32_t openai_score_top(const struct openai_request *r);
 
 // For a client whose message is no JSON body (rpc_request.c): an empty request of the defaults, and
 // the list of messages. The scalar fields are openai_fields_read's.

@@ -68,7 +68,7 @@ static int read_integer(struct openai_reader *r, const struct openai_field *f, c
     return 0;
 }
 
-static int read_uint(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
+int openai_read_uint(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
     return read_integer(r, f, value, place(r, f));
 }
 
@@ -101,7 +101,7 @@ static int read_top_k(struct openai_reader *r, const struct openai_field *f, con
         r->request->sampling.top_k = 0;
         return 0;
     }
-    return read_uint(r, f, value);
+    return openai_read_uint(r, f, value);
 }
 
 static int read_seed(struct openai_reader *r, const struct openai_field *f, const json_t *value) {
@@ -286,10 +286,10 @@ static const struct openai_field fields[] = {
     {"logit_bias", BOTH, openai_read_logit_bias, 0, -100, 100, 0},
     {"allowed_token_ids", BOTH, openai_read_allowed_ids, 0, 0, 0, 0},
     {"bad_words", BOTH, openai_read_bad_words, 0, 0, 0, 0},
-    {"min_tokens", BOTH, read_uint, AT(steering.min_tokens), 0, INT32_MAX, 0},
+    {"min_tokens", BOTH, openai_read_uint, AT(steering.min_tokens), 0, INT32_MAX, 0},
     {"seed", BOTH, read_seed, 0, 0, 0, 0},
-    {"n", BOTH, read_uint, AT(n), 1, CHOICES_MAX, 0},
-    {"max_tokens", BOTH, read_uint, AT(max_tokens), 1, INT32_MAX, 0},
+    {"n", BOTH, openai_read_uint, AT(n), 1, CHOICES_MAX, 0},
+    {"max_tokens", BOTH, openai_read_max_tokens, AT(max_tokens), 0, INT32_MAX, 0},
     {"max_completion_tokens", CHAT, read_max_completion_tokens, 0, 1, INT32_MAX, 0},
     {"stop", BOTH, read_stop, 0, 0, 0, 0},
     // Room is left for the model's own stop ids.
@@ -306,6 +306,8 @@ static const struct openai_field fields[] = {
     {"continue_final_message", MESSAGES, read_bool, AT(continue_final_message), 0, 0, 0},
     {"chat_template_kwargs", MESSAGES, openai_read_template_kwargs, 0, 0, 0, 0},
     {"echo", COMPLETION, read_bool, AT(echo), 0, 0, 0},
+    {"prompt_logprobs", BOTH, openai_read_prompt_logprobs, AT(n_prompt_logprobs), 0,
+     TOP_LOGPROBS_MAX, 0},
     {"request_id", BOTH, read_request_id, 0, 0, 0, 0},
     {"cache_salt", BOTH, read_cache_salt, 0, 0, 0, 0},
     REFUSED("priority", BOTH, NEUTRAL_ZERO), // requests run in the order in which they came
@@ -322,7 +324,6 @@ static const struct openai_field fields[] = {
     REFUSED("use_beam_search", BOTH, NEUTRAL_FALSE),
     REFUSED("suffix", COMPLETION, NEUTRAL_EMPTY),
     REFUSED("echo", CHAT, NEUTRAL_FALSE),
-    REFUSED("prompt_logprobs", BOTH, NEUTRAL_NONE),
     REFUSED("functions", CHAT, NEUTRAL_EMPTY),
     REFUSED("function_call", CHAT, NEUTRAL_NONE),
     REFUSED("audio", CHAT, NEUTRAL_NONE),
@@ -372,14 +373,9 @@ int openai_fields_check(struct openai_reader *r) {
     if (q->continue_final_message && q->add_generation_prompt)
         return api_error_set(r->error, 400, "continue_final_message",
                              "'continue_final_message' needs 'add_generation_prompt' to be false.");
-    if (q->echo && q->sampling.want_logprob)
-        return api_error_code(
-            r->error,
-            api_error_set(r->error, 400, "echo",
-                          "'echo' with 'logprobs' is not supported by this server."),
-            "unsupported_parameter");
     if (r->has_stream_options && !q->stream)
         return api_error_set(r->error, 400, "stream_options",
                              "'stream_options' is only allowed with 'stream': true.");
-    return openai_tools_check(r);
+    int rc = openai_scores_check(r);
+    return rc == 0 ? openai_tools_check(r) : rc;
 }

@@ -44,6 +44,8 @@ struct openai_field {
 
 int openai_field_wrong(struct openai_reader *r, const struct openai_field *f, const char *must);
 int openai_field_range(struct openai_reader *r, const struct openai_field *f);
+// An integer within the row's range, to its place.
+int openai_read_uint(struct openai_reader *r, const struct openai_field *f, const json_t *value);
 
 // openai_steer.c
 int openai_read_logit_bias(struct openai_reader *r, const struct openai_field *f,
@@ -52,6 +54,13 @@ int openai_read_allowed_ids(struct openai_reader *r, const struct openai_field *
                             const json_t *value);
 int openai_read_bad_words(struct openai_reader *r, const struct openai_field *f,
                           const json_t *value);
+
+// openai_scores.c
+int openai_read_max_tokens(struct openai_reader *r, const struct openai_field *f,
+                           const json_t *value);
+int openai_read_prompt_logprobs(struct openai_reader *r, const struct openai_field *f,
+                                const json_t *value);
+int openai_scores_check(struct openai_reader *r);
 
 // openai_template.c
 int openai_read_template_kwargs(struct openai_reader *r, const struct openai_field *f,

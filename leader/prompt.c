@@ -119,9 +119,14 @@ static int encode_ids(const struct serving *s, const struct openai_request *r,
 
 // --- the end that is kept
 
+// Tokens that any answer has.
+static uint32_t room_least(const struct openai_request *r) {
+    return r->prompt_only ? 0 : 1;
+}
+
 static int kept_ids(const struct serving *s, const struct openai_request *r, uint32_t *out,
                     struct api_error *e) {
-    uint32_t room = r->max_tokens == 0 ? 1 : r->max_tokens;
+    uint32_t room = r->max_tokens != 0 ? r->max_tokens : room_least(r);
     *out = r->truncate_prompt;
     if (r->truncate_prompt == TRUNCATE_TO_FIT)
         *out = room < s->max_model_len ? s->max_model_len - room : s->max_model_len;
@@ -167,7 +172,7 @@ int prompt_text(const struct serving *s, const uint32_t *ids, size_t n, struct b
 int prompt_check_room(const struct serving *s, const struct openai_request *r, size_t n_ids,
                       struct api_error *e) {
     if (n_ids == 0) return api_error_set(e, 400, r->prompt_field, "the prompt is empty.");
-    return n_ids >= s->max_model_len ? too_long(s, r, e) : 0;
+    return n_ids + room_least(r) > s->max_model_len ? too_long(s, r, e) : 0;
 }
 
 int prompt_check_model(const struct serving *s, const struct openai_request *r,

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/text/utf8.h"
 #include "leader/prompt.h"
 #include "leader/words.h"
 
@@ -40,7 +41,7 @@ static int choose_max_tokens(const struct serving *s, const struct openai_reques
         return api_error_code(e, rc, "context_length_exceeded");
     }
     uint32_t otherwise = r->max_tokens_default < room ? r->max_tokens_default : room;
-    *out = r->max_tokens != 0 ? r->max_tokens : otherwise;
+    *out = r->max_tokens != 0 || r->prompt_only ? r->max_tokens : otherwise;
     return 0;
 }
 
@@ -64,6 +65,13 @@ static int choose_steering(const struct openai_request *r, struct request *q, st
     return q->steering != NULL ? 0 : api_error_set(e, 500, NULL, "memory is out.");
 }
 
+// The choices of a prompt share what is said of it, but for those that stream it themselves.
+static bool is_scored(const struct choice *c) {
+    const struct openai_request *r = &c->generation->request;
+    bool alone = c->index % r->n == 0 || (r->stream && r->echo_logprobs);
+    return openai_scores(r) && alone;
+}
+
 static int make_request(struct choice *c, const struct id_list *ids, struct request **out,
                         struct api_error *e) {
     const struct generation *g = c->generation;
@@ -75,6 +83,8 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     q->sampling.seed = (uint64_t)g->request.seed;
     q->sampling.prompt_index = c->prompt_index;
     q->sampling.choice_index = c->index % g->request.n;
+    q->score_prompt = is_scored(c);
+    q->n_score_top = q->score_prompt ? openai_score_top(&g->request) : 0;
     q->emit = stream_emit;
     q->sink_context = c;
     c->n_prompt = q->n_prompt;
@@ -94,11 +104,57 @@ static int echo_prompt(struct choice *c, const struct id_list *ids, struct api_e
     const struct generation *g = c->generation;
     const struct openai_prompt *p = &g->request.prompts[c->prompt_index];
     int rc = 0;
+    if (g->request.chat || !g->request.echo) return 0;
     if (p->text != NULL && g->request.truncate_prompt == 0)
         buf_add(&c->text, p->text, p->text_bytes);
     else
         rc = prompt_text(g->serving, ids->ids, ids->n, &c->text);
     return rc == 0 && !c->text.failed ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+}
+
+static int count_chars(const struct serving *s, const struct id_list *ids, uint64_t *out,
+                       struct api_error *e) {
+    struct buf text;
+    buf_init(&text, 0);
+    int rc = prompt_text(s, ids->ids, ids->n, &text);
+    *out = utf8_count(text.data, text.bytes);
+    buf_finish(&text);
+    return rc == 0 ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+}
+
+static int begin_scores(struct choice *c, const struct id_list *ids, struct api_error *e) {
+    const struct generation *g = c->generation;
+    struct prompt_start start = {.first_token = ids->ids[0]};
+    int rc = 0;
+    start.text_chars = utf8_count(c->text.data, c->text.bytes);
+    if (g->request.echo_logprobs) rc = count_chars(g->serving, ids, &start.ids_chars, e);
+    c->logprobs.text_offset = start.text_chars;
+    if (rc != 0 || !is_scored(c)) return rc;
+    bool begun = g->client.ops->begin_scores(c, &start);
+    return begun ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+}
+
+// A stream says them as they come; a whole answer has those of all prompts at once, and of each
+// choice.
+static int hold_scores(struct generation *g, const struct id_list *ids, struct api_error *e) {
+    const struct openai_request *r = &g->request;
+    const char *field = r->prompt_logprobs ? "prompt_logprobs" : "echo";
+    uint64_t bytes = echo_bytes(g->serving->tokenizer, r, ids->ids, ids->n) * (r->chat ? 1 : r->n);
+    g->scores_bytes += bytes;
+    if (g->scores_bytes > SCORES_ANSWER_BYTES_MAX)
+        return api_error_set(e, 400, field,
+                             "'%s' would make an answer of more than %u MiB; ask for fewer "
+                             "alternatives, fewer choices or fewer prompts at once.",
+                             field, SCORES_ANSWER_BYTES_MAX >> 20);
+    if (g->client.ops->hold_bytes(g->client.self, bytes)) return 0;
+    return api_error_set(e, 503, NULL, "too many bytes of answers are being made; try again later");
+}
+
+static int make_choice(struct choice *c, const struct id_list *ids, struct request **out,
+                       struct api_error *e) {
+    int rc = echo_prompt(c, ids, e);
+    if (rc == 0 && openai_scores(&c->generation->request)) rc = begin_scores(c, ids, e);
+    return rc == 0 ? make_request(c, ids, out, e) : rc;
 }
 
 static int make_prompt_requests(struct generation *g, uint32_t prompt, struct request **list,
@@ -107,10 +163,9 @@ static int make_prompt_requests(struct generation *g, uint32_t prompt, struct re
     uint32_t n = g->request.n;
     int rc = prompt_encode(g->serving, &g->request, prompt, &ids, e);
     if (rc == 0) rc = prompt_check_room(g->serving, &g->request, ids.n, e);
-    for (uint32_t k = 0; k < n && rc == 0 && g->request.echo; k++)
-        rc = echo_prompt(&g->choices[prompt * n + k], &ids, e);
+    if (rc == 0 && openai_scores(&g->request) && !g->request.stream) rc = hold_scores(g, &ids, e);
     for (uint32_t k = 0; k < n && rc == 0; k++)
-        rc = make_request(&g->choices[prompt * n + k], &ids, &list[prompt * n + k], e);
+        rc = make_choice(&g->choices[prompt * n + k], &ids, &list[prompt * n + k], e);
     id_list_finish(&ids);
     return rc;
 }

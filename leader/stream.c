@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/text/utf8.h"
 
 // Tokens of one choice that may wait for the stream thread. It is far behind then: something is
 // broken.
@@ -69,13 +70,6 @@ void stream_emit(const struct token_event *ev) {
 
 // --- stream thread: one token
 
-static uint64_t count_chars(const char *text, size_t bytes) {
-    uint64_t n = 0;
-    for (size_t i = 0; i < bytes; i++)
-        n += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return n;
-}
-
 static void note_id(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
     const struct generation *g = c->generation;
     c->n_generated++;
@@ -106,7 +100,7 @@ static void take_stop_token(struct stream *s, struct choice *c, const struct tok
 
 static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {
     size_t bytes = detok_push(&c->detok, e->ev.token, s->piece, s->piece_bytes);
-    note_id(c, &e->ev, count_chars(s->piece, bytes));
+    note_id(c, &e->ev, utf8_count(s->piece, bytes));
     c->digest = e->ev.digest;
     meter_token(&s->serving->meter, c->times.arrived_ns, c->times.last_ns, e->at_ns);
     if (c->times.first_ns == 0) c->times.first_ns = e->at_ns;
@@ -124,7 +118,15 @@ static void take_token(struct stream *s, struct choice *c, const struct stamped_
 static void take_event(struct stream *s, struct choice *c, const struct stamped_event *e) {
     if (e->ev.is_start && c->times.started_ns == 0) c->times.started_ns = e->at_ns;
     if (e->ev.has_token && c->finish == FINISH_NONE) take_token(s, c, e);
-    mem_free(e->ev.scores);
+}
+
+// A chunk of a prompt can have as much to say as one message should hold, so it is shown at once.
+static void take_scores(struct choice *c, struct prompt_scores *scores) {
+    struct generation *g = c->generation;
+    if (scores == NULL) return;
+    if (!g->over) g->client.ops->note_scores(c, scores);
+    mem_free(scores);
+    generation_show(g, c);
 }
 
 // --- stream thread: the end of a choice
@@ -176,8 +178,10 @@ static void serve(struct stream *s, struct choice *c) {
         g->over = true;
         generation_abort(g);
     }
-    for (uint32_t i = 0; i < c->taken.n; i++)
+    for (uint32_t i = 0; i < c->taken.n; i++) {
         take_event(s, c, &c->taken.events[i]);
+        take_scores(c, c->taken.events[i].ev.scores);
+    }
     if (c->taken.has_last) take_last(s, c, &c->taken.last);
     generation_show(g, c);
     if (!c->taken.has_last || --g->n_open > 0) return;

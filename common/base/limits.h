@@ -65,6 +65,7 @@
 // Log-probabilities of prompts, in one rank's result of one step: a row takes one for its own token
 // and one for each alternative. Bounds that message, and what of it one client gets at once.
 #define SCORES_STEP_ITEMS_MAX 8192
+#define SCORES_ANSWER_BYTES_MAX (128u << 20) // of one answer that is not streamed, about
 #define LOGIT_BIAS_MAX 300
 #define ALLOWED_IDS_MAX 1024
 #define BAD_WORDS_MAX 64

@@ -35,4 +35,12 @@ static inline bool utf8_is_start(char byte) {
     return ((unsigned char)byte & 0xc0u) != 0x80u;
 }
 
+// Characters of a valid text.
+static inline uint64_t utf8_count(const char *text, size_t n) {
+    uint64_t count = 0;
+    for (size_t i = 0; i < n; i++)
+        count += utf8_is_start(text[i]) ? 1 : 0;
+    return count;
+}
+
 #endif

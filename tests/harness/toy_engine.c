@@ -56,6 +56,35 @@ static void say(struct toy_engine *t, struct toy_request *q, struct token_event 
     if (++q->n_said == q->r->max_tokens) ev->finish = FINISH_LENGTH;
 }
 
+#define CHUNK 3 // tokens of a prompt that are scored at once
+
+// What the toy finds of a prompt: token i has the log-probability -i / 4 and the rank
+// i; the most likely ones are 0, 1, 2, ...
+static void score(const struct toy_request *q, uint32_t first, uint32_t n) {
+    const struct request *r = q->r;
+    uint32_t ranks[CHUNK], ids[CHUNK * TOP_LOGPROBS_MAX];
+    float logprobs[CHUNK], tops[CHUNK * TOP_LOGPROBS_MAX];
+    struct prompt_scores s = {n, r->n_score_top, r->prompt + first, logprobs, ranks, ids, tops};
+    struct token_event ev = {.sink_context = r->sink_context, .request_id = r->id};
+    for (uint32_t i = 0; i < n; i++) {
+        logprobs[i] = -(float)(first + i) / 4;
+        ranks[i] = first + i;
+        for (uint32_t k = 0; k < r->n_score_top; k++) {
+            ids[i * r->n_score_top + k] = k;
+            tops[i * r->n_score_top + k] = -(float)k;
+        }
+    }
+    ev.scores = scores_copy(&s);
+    check(ev.scores != NULL);
+    r->emit(&ev);
+}
+
+static void score_prompt(const struct toy_request *q) {
+    uint32_t n_prompt = q->r->n_prompt;
+    for (uint32_t at = 1; q->r->score_prompt && at < n_prompt; at += CHUNK)
+        score(q, at, n_prompt - at < CHUNK ? n_prompt - at : CHUNK);
+}
+
 // One tick of one running request. False: it ended.
 static bool toy_step(struct toy_engine *t, uint32_t i) {
     struct toy_request *q = &t->requests[i];
@@ -65,6 +94,11 @@ static bool toy_step(struct toy_engine *t, uint32_t i) {
     } else if (!q->started) {
         q->started = true;
         ev.is_start = true;
+        q->r->emit(&ev);
+        score_prompt(q);
+        return true;
+    } else if (q->r->max_tokens == 0) {
+        ev.finish = FINISH_LENGTH;
     } else if (t->script.fail_after != 0 && q->n_said == t->script.fail_after) {
         ev.finish = FINISH_ERROR;
         ev.error = ERR_REQ_WORKER_LOST;

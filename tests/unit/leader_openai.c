@@ -186,7 +186,6 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
     static const char *const rows[][2] = {
         {"tool_choice", "\"required\""},
         {"response_format", "{\"type\":\"json_object\"}"},
-        {"prompt_logprobs", "1"},
         {"guided_json", "{}"},
         {"reasoning_effort", "\"low\""},
         {"echo", "true"},
@@ -198,7 +197,6 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         refused(true, field, rows[i][0]);
     }
     refused(false, "\"suffix\":\"x\"", "suffix");
-    refused(false, "\"echo\":true,\"logprobs\":0", "echo");
     refused(true, "\"continue_final_message\":true", "continue_final_message");
     refused(true, "\"priority\":-1", "priority");
     refused(false, "\"best_of\":3", "best_of");
@@ -247,6 +245,31 @@ START_TEST(fields_about_the_prompt_are_read) {
     openai_request_finish(&r);
     refused(true, "\"chat_template_kwargs\":{\"x_token\":1}", "chat_template_kwargs");
     refused(false, "\"truncate_prompt_tokens\":0", "truncate_prompt_tokens");
+}
+END_TEST
+
+START_TEST(scores_of_the_prompt_are_asked_for_by_three_fields) {
+    struct openai_request r;
+    struct api_error e;
+    ck_assert_int_eq(parse_field(&r, true, "\"prompt_logprobs\":3", &e), 0);
+    ck_assert(r.prompt_logprobs && !r.echo_logprobs && openai_score_top(&r) == 3);
+    openai_request_finish(&r);
+    const char *both = "\"echo\":true,\"logprobs\":5,\"prompt_logprobs\":0,\"max_tokens\":0";
+    ck_assert_int_eq(parse_field(&r, false, both, &e), 0);
+    ck_assert(r.prompt_only && r.echo_logprobs && openai_score_top(&r) == 5);
+    openai_request_finish(&r);
+    ck_assert_int_eq(parse_field(&r, false, "\"echo\":true,\"max_tokens\":0", &e), 0);
+    ck_assert(r.prompt_only && !openai_scores(&r));
+    openai_request_finish(&r);
+    accepted(false, "\"echo\":true,\"logprobs\":1,\"stream\":true");
+    accepted(true, "\"prompt_logprobs\":20,\"max_tokens\":0,\"max_completion_tokens\":1");
+    accepted(true, "\"prompt_logprobs\":0,\"max_tokens\":0");
+    refused(true, "\"prompt_logprobs\":21", "prompt_logprobs");
+    refused(true, "\"prompt_logprobs\":-1", "prompt_logprobs");
+    refused(false, "\"prompt_logprobs\":true", "prompt_logprobs");
+    refused(false, "\"prompt_logprobs\":0,\"stream\":true", "prompt_logprobs");
+    refused(false, "\"echo\":true,\"max_tokens\":0,\"min_tokens\":1", "min_tokens");
+    refused(true, "\"max_tokens\":0,\"logprobs\":true", "max_tokens");
 }
 END_TEST
 
@@ -452,6 +475,7 @@ int main(void) {
     tcase_add_test(t, steering_is_read_and_checked);
     tcase_add_test(t, fields_about_the_prompt_are_read);
     tcase_add_test(t, neutral_values_and_harmless_names_are_accepted);
+    tcase_add_test(t, scores_of_the_prompt_are_asked_for_by_three_fields);
     tcase_add_test(t, messages_are_checked_one_by_one);
     tcase_add_test(t, tool_calls_reach_the_template_with_objects_as_arguments);
     tcase_add_test(t, text_parts_are_joined_and_developer_is_system);
