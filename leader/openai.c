@@ -90,17 +90,28 @@ static int not_json(const struct openai_body *body, const json_error_t *error,
                          error->text, at, name);
 }
 
-int openai_load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
+int openai_load_value(json_t **out, const struct openai_body *body, const char *name,
+                      struct api_error *e) {
     json_error_t error;
     struct shape shape = shape_of(body->text, body->bytes);
+    const char *what = name != NULL ? name : "body";
     if (shape.n_commas > JSON_VALUES_MAX)
-        return api_error_set(e, 400, NULL, "the JSON body has more than %d values.",
+        return api_error_set(e, 400, name, "the JSON of the %s has more than %d values.", what,
                              JSON_VALUES_MAX);
     if (shape.depth > JSON_DEPTH_MAX)
-        return api_error_set(e, 400, NULL, "the JSON body is nested deeper than %d.",
+        return api_error_set(e, 400, name, "the JSON of the %s is nested deeper than %d.", what,
                              JSON_DEPTH_MAX);
-    json_t *root = json_loadb(body->text, body->bytes, JSON_REJECT_DUPLICATES, &error);
-    if (root == NULL) return not_json(body, &error, e);
+    *out = json_loadb(body->text, body->bytes, JSON_REJECT_DUPLICATES, &error);
+    if (*out != NULL) return 0;
+    if (name == NULL) return not_json(body, &error, e);
+    return api_error_set(e, 400, name, "'%s' is not valid JSON: %s (byte %d).", name, error.text,
+                         error.position);
+}
+
+int openai_load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
+    json_t *root;
+    int rc = openai_load_value(&root, body, NULL, e);
+    if (rc != 0) return rc;
     if (!json_is_object(root)) {
         json_decref(root);
         return api_error_set(e, 400, NULL, "the body must be a JSON object.");

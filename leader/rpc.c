@@ -139,6 +139,7 @@ int rpc_start(struct rpc **out, const struct rpc_config *config, uint16_t *port,
     int rc = grpc_server_host_create(&r->host, &server, e);
     if (rc == 0) grpc_server_host_register(r->host, &method);
     if (rc == 0) rpc_unary_register(r);
+    if (rc == 0) rpc_tokens_register(r);
     if (rc == 0) rc = grpc_health_create(&r->health, r->host, config->serving, e);
     if (rc == 0) rc = grpc_reflection_create(&r->reflection, r->host, e);
     *out = r; // a call may come before this returns

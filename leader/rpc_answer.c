@@ -101,53 +101,82 @@ static bool on_gone(void *self, void (*left)(void *context), void *context) {
 
 // --- log-probabilities: each token's are packed when it comes, and wait as bytes
 
-struct packed_logprobs {
-    Moesaic__V1__TokenLogprobs token;
-    Moesaic__V1__Alternative top[TOP_LOGPROBS_MAX];
-    Moesaic__V1__Alternative *top_list[TOP_LOGPROBS_MAX];
+struct packed_tops {
+    uint32_t n;
+    Moesaic__V1__Alternative all[TOP_LOGPROBS_MAX], *list[TOP_LOGPROBS_MAX];
 };
 
-static ProtobufCBinaryData token_bytes(const struct tokenizer *t, uint32_t id) {
-    size_t bytes = 0;
-    const char *text = tokenizer_bytes(t, id, &bytes);
-    return (ProtobufCBinaryData){text == NULL ? 0 : bytes, (uint8_t *)(uintptr_t)text};
+static void fill_tops(struct packed_tops *p, const struct tokenizer *t, const uint32_t *ids,
+                      const float *logprobs) {
+    for (uint32_t i = 0; i < p->n; i++) {
+        Moesaic__V1__Alternative *a = &p->all[i];
+        *a = (Moesaic__V1__Alternative)MOESAIC__V1__ALTERNATIVE__INIT;
+        a->token_id = ids[i];
+        a->logprob = logprobs[i];
+        a->token = rpc_token_bytes(t, a->token_id);
+        p->list[i] = a;
+    }
 }
 
-static void fill_logprobs(struct packed_logprobs *p, const struct tokenizer *t,
-                          const struct token_event *ev, uint32_t n_top) {
-    p->token = (Moesaic__V1__TokenLogprobs)MOESAIC__V1__TOKEN_LOGPROBS__INIT;
-    p->token.logprob = ev->logprob;
-    p->token.token = token_bytes(t, ev->token);
-    p->token.n_top = n_top;
-    p->token.top = p->top_list;
-    for (uint32_t i = 0; i < n_top; i++) {
-        Moesaic__V1__Alternative *a = &p->top[i];
-        *a = (Moesaic__V1__Alternative)MOESAIC__V1__ALTERNATIVE__INIT;
-        a->token_id = ev->top_ids[i];
-        a->logprob = ev->top_logprobs[i];
-        a->token = token_bytes(t, a->token_id);
-        p->top_list[i] = a;
-    }
+// Messages of one kind merge when their bytes follow each other.
+static void add_packed(struct choice *c, const Moesaic__V1__GenerateResponse *m) {
+    rpc_pack(&c->logprobs.first, &m->base);
 }
 
 static void note_logprobs(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
     const struct generation *g = c->generation;
+    const struct tokenizer *t = g->serving->tokenizer;
     uint32_t n_wanted = g->request.sampling.n_logprobs;
-    struct packed_logprobs p;
-    Moesaic__V1__TokenLogprobs *tokens[] = {&p.token};
+    struct packed_tops tops = {.n = ev->n_top < n_wanted ? ev->n_top : n_wanted};
+    Moesaic__V1__TokenLogprobs token = MOESAIC__V1__TOKEN_LOGPROBS__INIT, *tokens[] = {&token};
     Moesaic__V1__GenerateResponse m = MOESAIC__V1__GENERATE_RESPONSE__INIT;
     (void)text_chars;
-    fill_logprobs(&p, g->serving->tokenizer, ev, ev->n_top < n_wanted ? ev->n_top : n_wanted);
+    fill_tops(&tops, t, ev->top_ids, ev->top_logprobs);
+    token.logprob = ev->logprob;
+    token.token = rpc_token_bytes(t, ev->token);
+    token.n_top = tops.n;
+    token.top = tops.list;
     m.n_logprobs = 1;
     m.logprobs = tokens;
-    size_t bytes = moesaic__v1__generate_response__get_packed_size(&m);
-    uint8_t *packed = mem_alloc(bytes);
-    struct buf *out = &c->logprobs.first;
-    out->failed |= packed == NULL;
-    if (packed == NULL) return;
-    moesaic__v1__generate_response__pack(&m, packed);
-    buf_add(out, packed, bytes);
-    mem_free(packed);
+    add_packed(c, &m);
+}
+
+static void add_score(struct choice *c, Moesaic__V1__PromptTokenLogprobs *token) {
+    Moesaic__V1__GenerateResponse m = MOESAIC__V1__GENERATE_RESPONSE__INIT;
+    token->token = rpc_token_bytes(c->generation->serving->tokenizer, token->token_id);
+    m.n_prompt_logprobs = 1;
+    m.prompt_logprobs = &token;
+    add_packed(c, &m);
+}
+
+static bool begin_scores(struct choice *c, const struct prompt_start *start) {
+    Moesaic__V1__PromptTokenLogprobs first = MOESAIC__V1__PROMPT_TOKEN_LOGPROBS__INIT;
+    first.token_id = start->first_token;
+    add_score(c, &first);
+    return !c->logprobs.first.failed;
+}
+
+static void note_scores(struct choice *c, const struct prompt_scores *scores) {
+    const struct tokenizer *t = c->generation->serving->tokenizer;
+    for (uint32_t i = 0; i < scores->n_tokens; i++) {
+        Moesaic__V1__PromptTokenLogprobs token = MOESAIC__V1__PROMPT_TOKEN_LOGPROBS__INIT;
+        struct packed_tops tops = {.n = scores->n_top};
+        size_t at = (size_t)i * scores->n_top;
+        fill_tops(&tops, t, scores->top_ids + at, scores->top_logprobs + at);
+        token.token_id = scores->tokens[i];
+        token.logprob = scores->logprobs[i];
+        token.rank = scores->ranks[i];
+        token.n_top = tops.n;
+        token.top = tops.list;
+        add_score(c, &token);
+    }
+}
+
+// A stream holds no more than what its reader has not taken.
+static bool hold_bytes(void *self, uint64_t bytes) {
+    (void)self;
+    (void)bytes;
+    return true;
 }
 
 // --- the answer
@@ -163,7 +192,7 @@ static const char *finish_word(enum finish f) {
 
 static bool has_news(const struct choice *c) {
     return !c->introduced || c->text.bytes != 0 || c->ids.bytes != 0 ||
-           (c->finish != FINISH_NONE && !c->finish_sent);
+           c->logprobs.first.bytes != 0 || (c->finish != FINISH_NONE && !c->finish_sent);
 }
 
 static void move(struct buf *to, struct buf *from) {
@@ -270,6 +299,9 @@ struct client rpc_call_client(struct rpc_call *c) {
         .on_gone = on_gone,
         .unwanted = unwanted,
         .note_logprobs = note_logprobs,
+        .begin_scores = begin_scores,
+        .note_scores = note_scores,
+        .hold_bytes = hold_bytes,
         .show = show,
         .fail = fail,
     };

@@ -10,6 +10,7 @@
 #include "common/net/grpc_server.h"
 #include "leader/rpc.h"
 #include "leader/rpc_abort.h"
+#include "leader/rpc_tokens.h"
 #include "leader/rpc_unary.h"
 
 #define RPC_CODES 17                      // of gRPC statuses, 0 to 16
@@ -21,6 +22,7 @@ struct rpc {
     struct rpc_config config;
     struct grpc_server_host *host;
     struct rpc_unary unary[RPC_UNARY_COUNT];
+    struct rpc_tokens tokens[RPC_TOKENS_COUNT];
     struct rpc_names names; // of the calls that may be aborted
     struct grpc_health *health;
     struct grpc_reflection *reflection;

@@ -47,6 +47,12 @@ void rpc_unpacked_finish(struct rpc_unpacked *u) {
     arena_finish(&u->arena);
 }
 
+ProtobufCBinaryData rpc_token_bytes(const struct tokenizer *t, uint32_t id) {
+    size_t bytes = 0;
+    const char *text = tokenizer_bytes(t, id, &bytes);
+    return (ProtobufCBinaryData){text == NULL ? 0 : bytes, (uint8_t *)(uintptr_t)text};
+}
+
 void rpc_pack(struct buf *out, const ProtobufCMessage *message) {
     size_t bytes = protobuf_c_message_get_packed_size(message);
     uint8_t *packed = mem_alloc(bytes);

@@ -25,6 +25,9 @@ int rpc_unpack(struct rpc_unpacked *out, const ProtobufCMessageDescriptor *kind,
                const struct rpc_message *message, struct api_error *e);
 void rpc_unpacked_finish(struct rpc_unpacked *u);
 
+// A token's bytes, which are the tokenizer's.
+ProtobufCBinaryData rpc_token_bytes(const struct tokenizer *t, uint32_t id);
+
 // Adds the packed message to out; it is failed when memory is out.
 void rpc_pack(struct buf *out, const ProtobufCMessage *message);
 

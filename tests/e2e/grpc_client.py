@@ -64,6 +64,7 @@ def one_choice(parts):
     a.text = "".join(p.text for p in parts)
     a.ids = [i for p in parts for i in p.token_ids]
     a.logprobs = [k for p in parts for k in p.logprobs]
+    a.prompt_logprobs = [k for p in parts for k in p.prompt_logprobs]
     last = parts[-1]
     assert [p.finish_reason for p in parts[:-1]] == [""] * (len(parts) - 1)
     assert last.finish_reason in ("stop", "length", "abort")

@@ -383,13 +383,12 @@ def test_cancelling_and_aborting_end_a_request_in_every_stage(stubs, narrow, kin
         name = next(names)
         call = rpc.call(request_id=name, **fields)
         wait_for("inside", lambda: narrow.metric("moesaic_requests_admitted") > len(holders))
-        if kind == "decode":
-            next(call)
+        head = [next(call)] if kind == "decode" else []  # on a slow machine with a token
         if how == "cancel":
             call.cancel()
         else:
             assert rpc.abort(name) == 1
-            assert joined(call).finish == "abort"
+            assert joined([*head, *call]).finish == "abort"
         wait_for("the abort", lambda: aborted(narrow) == before + 1, 5)
         for holder in holders:
             holder.cancel()
