@@ -135,6 +135,9 @@ static int check_config(const struct leader_config *c, struct err_text *e) {
     if (err == 0) err = check_number("pipeline depth", c->pipeline_depth, 1, PIPELINE_DEPTH_MAX, e);
     if (err == 0)
         err = check_number("step timeout in ns", (uint64_t)c->step_timeout_ns, 1, INT64_MAX / 4, e);
+    if (err == 0)
+        err = check_number("recovery timeout in ns", (uint64_t)c->recovery_timeout_ns, 1,
+                           INT64_MAX / 4, e);
     if (err == 0 && c->kv_cache_bytes == 0)
         err = check_number("kv cache per cent", c->kv_cache_percent, 1, 100, e);
     if (err == 0 && c->kv_dtype == DTYPE_F16)
@@ -150,7 +153,7 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
                                  .max_model_len = c->max_model_len,
                                  .vocab = c->spec->vocab,
                                  .digest = c->digest,
-                                 .queue_wait_ns = QUEUE_WAIT_S * NS_PER_S};
+                                 .recovery_timeout_ns = c->recovery_timeout_ns};
 }
 
 static int create_parts(struct leader *l, struct err_text *e) {
@@ -413,7 +416,7 @@ static void let_leave(struct leader *l) {
     atomic_store(&l->leaving, leaving);
     if (!leaving || drive_in_flight(l->drive)) return;
     sched_count(l->sched, &counts);
-    if (counts.n_running > 0 || (last && counts.n_waiting > 0)) return;
+    if (counts.n_running + counts.n_resuming > 0 || (last && counts.n_waiting > 0)) return;
     members_let_go(l->members);
     atomic_store(&l->leaving, false); // nor is it ready now
 }

@@ -33,8 +33,9 @@ struct leader_config {
     uint32_t pipeline_depth; // 1 or 2
     uint64_t kv_cache_bytes; // a rank; 0 = per cent
     uint32_t kv_cache_percent;
-    uint32_t kv_blocks_max;  // 0 = what fits; tests make it small
-    int64_t step_timeout_ns; // a result later than this loses the group
+    uint32_t kv_blocks_max;      // 0 = what fits; tests make it small
+    int64_t step_timeout_ns;     // a result later than this loses the group
+    int64_t recovery_timeout_ns; // how long requests wait for a lost group to form again
     bool digest;
 };
 
@@ -105,7 +106,9 @@ struct leader_view {
     bool ready;
     uint64_t epoch, steps;
     uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used;
+    uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
+    uint64_t replays, replay_mismatches;
     uint32_t n_ranks;
     enum group_state group;
     struct member_counts counts;

@@ -267,6 +267,7 @@ static int create_leader(struct process *p, struct err_text *e) {
         .kv_cache_bytes = o->kv_cache_memory.bytes,
         .kv_cache_percent = o->kv_cache_memory.percent,
         .step_timeout_ns = o->step_timeout,
+        .recovery_timeout_ns = o->recovery_timeout,
         .digest = o->digest,
     };
     int rc = leader_create(&p->leader, &config, e);

@@ -31,27 +31,11 @@ uint32_t pages_needed(uint64_t n_tokens) {
     return (uint32_t)((n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
 }
 
-uint32_t pages_available(const struct pages *p) {
-    return p->n_free - p->n_promised;
-}
-
-bool pages_promise(struct pages *p, uint32_t n) {
-    if (n > pages_available(p)) return false;
-    p->n_promised += n;
-    return true;
-}
-
-void pages_unpromise(struct pages *p, uint32_t n) {
-    check(n <= p->n_promised);
-    p->n_promised -= n;
-}
-
 uint32_t pages_take(struct pages *p) {
-    check(p->n_promised > 0 && p->n_free > 0);
+    check(p->n_free > 0);
     uint32_t block = p->free_blocks[--p->n_free];
     check(!p->taken[block]);
     p->taken[block] = true;
-    p->n_promised--;
     return block;
 }
 
@@ -61,7 +45,7 @@ void pages_give(struct pages *p, uint32_t block) {
     p->free_blocks[p->n_free++] = block;
 }
 
-int pages_check(const struct pages *p, uint32_t n_taken, uint32_t n_promised, struct err_text *e) {
+int pages_check(const struct pages *p, uint32_t n_taken, struct err_text *e) {
     uint32_t marked = 0;
     for (uint32_t i = 0; i < p->n_blocks; i++)
         marked += p->taken[i] ? 1 : 0;
@@ -74,8 +58,5 @@ int pages_check(const struct pages *p, uint32_t n_taken, uint32_t n_promised, st
         return err_set(e, ERR_FATAL_BOOKS,
                        "%u blocks are marked taken and %u are not free, but sequences hold %u",
                        marked, p->n_blocks - p->n_free, n_taken);
-    if (p->n_promised != n_promised)
-        return err_set(e, ERR_FATAL_BOOKS, "%u blocks are promised, but sequences wait for %u",
-                       p->n_promised, n_promised);
     return 0;
 }

@@ -1,11 +1,13 @@
 // plan.c: one step: which rows of which requests run, and what comes of their results. sched.c is
 // before it in the walk, drive.c carries both over the network. Work a step grows with the requests
 // that have a slot, not with the queue.
+#include <inttypes.h>
 #include <string.h>
 #include <xxhash.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "leader/sched_state.h"
 
@@ -34,129 +36,158 @@ void step_plan_finish(struct step_plan *step) {
 
 // --- planning
 
-// Takes the blocks that the sequence's rows up to n_tokens need and says which of them are new.
-static void grow(struct sched_rank *k, struct seq *q, uint32_t n_tokens, struct planned *p) {
-    uint32_t needed = pages_needed(n_tokens);
-    p->block_offset = q->n_blocks;
-    p->blocks = q->blocks + q->n_blocks;
-    while (q->n_blocks < needed) {
-        q->blocks[q->n_blocks++] = pages_take(&k->pages);
-        q->n_promised--;
-    }
-    p->n_blocks = q->n_blocks - p->block_offset;
-}
-
+// The sequence's rows of this step; their blocks are there.
 static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct seq *q,
                                  uint32_t n_rows, bool sample) {
     struct sched_rank *k = &s->ranks[q->rank];
     struct rank_plan *plan = &step->ranks[q->rank];
     check(plan->n_seqs < s->config.max_num_seqs && n_rows <= k->budget);
+    check(pages_needed(q->n_planned + n_rows) <= q->n_blocks);
     struct planned *p = &plan->seqs[plan->n_seqs++];
-    *p = (struct planned){
-        .seq = q, .slot = q->slot, .position = q->n_planned, .n_tokens = n_rows, .sample = sample};
-    grow(k, q, q->n_planned + n_rows, p);
+    *p = (struct planned){.seq = q,
+                          .slot = q->slot,
+                          .position = q->n_planned,
+                          .n_tokens = n_rows,
+                          .tokens = q->tokens + q->n_planned,
+                          .block_offset = q->n_told,
+                          .n_blocks = q->n_blocks - q->n_told,
+                          .blocks = q->blocks + q->n_told,
+                          .sample = sample,
+                          .start = q->n_starts};
+    if (q->n_told == 0 && q->sampling.steered) {
+        p->steered_by = q->r;
+        k->items -= q->n_items;
+    }
+    q->n_told = q->n_blocks;
     q->n_planned += n_rows;
     q->last_step = step->number;
     k->budget -= n_rows;
     plan->n_rows += n_rows;
-    if (p->position == 0 && q->sampling.steered) {
-        p->steered_by = q->r;
-        k->items -= q->n_items;
-    }
     if (sample) {
         p->sampling = q->sampling;
-        q->n_sampling++;
+        p->again = ++q->n_sampling == seq_generated(q);
     }
     return p;
 }
 
-static void plan_decode(struct sched *s, struct step_plan *step, struct seq *q) {
-    if (q->n_sampling >= q->max_tokens) return; // its last token is already on the way
-    bool known = q->n_generated == q->n_sampling;
+// One more block, if need be of the newest sequence. False: that is q itself.
+static bool take_block(struct sched *s, struct seq *q) {
+    struct sched_rank *k = &s->ranks[q->rank];
+    while (k->pages.n_free == 0) {
+        struct seq *newest = seq_of(list_last(&k->running));
+        seq_resume_later(s, newest);
+        s->counts.preemptions++;
+        k->out_of_pages = true;
+        log_debug("sched", "request %" PRIu64 " gave up its slot on rank %u", newest->id,
+                  newest->rank);
+        if (newest == q) return false;
+    }
+    q->blocks[q->n_blocks++] = pages_take(&k->pages);
+    return true;
+}
+
+// False: the sequence had to leave.
+static bool plan_decode(struct sched *s, struct step_plan *step, struct seq *q) {
+    if (q->n_sampling >= q->max_tokens) return true; // its last token is already on the way
+    if (pages_needed(q->n_planned + 1) > q->n_blocks && !take_block(s, q)) return false;
+    bool known = seq_generated(q) == q->n_sampling;
     struct planned *p = plan_rows(s, step, q, 1, true);
-    p->tokens = known ? &q->last_token : NULL;
+    if (!known) p->tokens = NULL;
     step->ranks[q->rank].n_answered++;
     step->n_decode_tokens++;
+    return true;
 }
 
 // They always fit: a sequence starts to decode only when a row of the budget was left for it beside
-// the decodes there were.
+// the decodes there were. In the order of arrival, so that who is preempted has no rows in this
+// step yet.
 static void plan_decodes(struct sched *s, struct step_plan *step, struct sched_rank *k) {
-    for (struct list_node *n = list_first(&k->decodes); n != NULL; n = list_next(&k->decodes, n))
-        plan_decode(s, step, seq_of(n));
-}
-
-static uint32_t chunk_rows(const struct sched_rank *k, const struct seq *q) {
-    uint32_t left = q->n_prompt - q->n_planned;
-    uint32_t n = left < k->budget ? left : k->budget;
-    if (!q->wants_prompt_rows) return n;
-    uint32_t scorable = k->score_items / q->n_score_items;
-    return n < scorable ? n : scorable;
-}
-
-// Every row of a prompt but its last one says how likely the next token was.
-static void plan_scores(struct sched_rank *k, const struct seq *q, struct planned *p) {
-    bool last = p->position + p->n_tokens == q->n_prompt;
-    p->n_scored = last ? p->n_tokens - 1 : p->n_tokens;
-    p->n_score_top = q->r->n_score_top;
-    p->next_token = last ? 0 : q->r->prompt[p->position + p->n_tokens];
-    k->score_items -= p->n_scored * q->n_score_items;
-}
-
-// Nothing when the rows that must be scored would be too many for the step's result.
-static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {
-    struct sched_rank *k = &s->ranks[q->rank];
-    uint32_t left = q->n_prompt - q->n_planned, n_rows = chunk_rows(k, q);
-    if (n_rows == 0) return;
-    const uint32_t *tokens = q->r->prompt + q->n_planned;
-    struct planned *p = plan_rows(s, step, q, n_rows, n_rows == left && q->max_tokens > 0);
-    p->tokens = tokens;
-    if (q->wants_prompt_rows) plan_scores(k, q, p);
-    if (p->sample || p->n_scored > 0) step->ranks[q->rank].n_answered++;
-    step->n_prompt_tokens += n_rows;
-    if (n_rows < left) return;
-    list_remove(&k->prompts, &q->node);
-    seq_move(q, REQ_DECODING);
-    list_push(&k->decodes, &q->node);
-}
-
-static void plan_prompts(struct sched *s, struct step_plan *step, struct sched_rank *k) {
-    struct list_node *next;
-    for (struct list_node *n = list_first(&k->prompts); n != NULL && k->budget > 0; n = next) {
-        next = list_next(&k->prompts, n);
-        plan_chunk(s, step, seq_of(n));
+    struct list_node *n = list_first(&k->running);
+    while (n != NULL) {
+        struct seq *q = seq_of(n);
+        if (q->state == REQ_DECODING && !plan_decode(s, step, q)) return; // it was the last
+        n = list_next(&k->running, n);
     }
 }
 
-static uint32_t blocks_used(const struct sched_rank *k) {
-    return k->pages.n_blocks - pages_available(&k->pages);
+// Rows that are yet to be scored: every row of a prompt but its last one says how likely the next
+// token was. A run is scored from its first row on or not at all, so what its client has of a
+// preempted sequence is a run of its own.
+static uint32_t scores_left(const struct seq *q) {
+    return q->scored && q->n_planned >= q->n_scores && q->n_planned + 1 < q->n_prompt
+               ? q->n_prompt - 1 - q->n_planned
+               : 0;
+}
+
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+// 0 when the rows that must be scored would be too many for the step's result.
+static uint32_t chunk_rows(const struct sched_rank *k, const struct seq *q) {
+    uint32_t n = least(q->n_prefill - q->n_planned, k->budget);
+    if (q->n_planned < q->n_scores) return least(n, q->n_scores - q->n_planned);
+    return scores_left(q) == 0 ? n : least(n, k->score_items / q->n_score_items);
+}
+
+static void plan_scores(struct sched_rank *k, const struct seq *q, struct planned *p,
+                        uint32_t n_scores) {
+    uint32_t end = p->position + p->n_tokens;
+    p->n_scored = least(n_scores, p->n_tokens);
+    p->n_score_top = q->r->n_score_top;
+    p->next_token = p->n_scored == p->n_tokens ? q->tokens[end] : 0;
+    k->score_items -= p->n_scored * q->n_score_items;
+}
+
+static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {
+    struct sched_rank *k = &s->ranks[q->rank];
+    uint32_t left = q->n_prefill - q->n_planned, n_scores = scores_left(q);
+    uint32_t n_rows = chunk_rows(k, q);
+    if (n_rows == 0) return;
+    struct planned *p = plan_rows(s, step, q, n_rows, n_rows == left && q->max_tokens > 0);
+    if (n_scores > 0) plan_scores(k, q, p, n_scores);
+    if (p->sample || p->n_scored > 0) step->ranks[q->rank].n_answered++;
+    step->n_prompt_tokens += n_rows;
+    if (n_rows == left) seq_move(q, REQ_DECODING);
+}
+
+static void plan_prompts(struct sched *s, struct step_plan *step, struct sched_rank *k) {
+    struct list_node *n = list_first(&k->running);
+    for (; n != NULL && k->budget > 0; n = list_next(&k->running, n)) {
+        if (seq_of(n)->state == REQ_PREFILLING) plan_chunk(s, step, seq_of(n));
+    }
+}
+
+// Blocks for the rows before its first decode, and one for each that runs there, so that a newcomer
+// is not preempted at once.
+static uint32_t blocks_wanted(const struct sched_rank *k, const struct seq *q) {
+    uint32_t n_generated = seq_generated(q);
+    return pages_needed(q->n_tokens - (n_generated > 0 ? 1 : 0)) + k->running.count;
 }
 
 // The least loaded rank that can take the sequence now; the lowest of equals. UINT32_MAX: none.
 // *ever: some rank could, if it were empty.
 static uint32_t choose_rank(const struct sched *s, const struct seq *q, bool *ever) {
-    uint32_t best = UINT32_MAX;
+    uint32_t best = UINT32_MAX, least_used = 0;
     *ever = false;
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         const struct sched_rank *k = &s->ranks[i];
-        if (k->pages.n_blocks >= q->n_promised) *ever = true;
-        if (k->budget == 0 || k->n_free_slots == 0 || k->items < q->n_items ||
-            k->score_items < q->n_score_items || pages_available(&k->pages) < q->n_promised)
+        if (k->pages.n_blocks < q->n_blocks_max) continue;
+        *ever = true;
+        if (k->budget == 0 || k->n_free_slots == 0 || k->items < q->n_items || k->out_of_pages ||
+            k->score_items < q->n_score_items || k->pages.n_free < blocks_wanted(k, q))
             continue;
-        if (best == UINT32_MAX || blocks_used(k) < blocks_used(&s->ranks[best])) best = i;
+        uint32_t used = k->pages.n_blocks - k->pages.n_free;
+        if (best != UINT32_MAX && used >= least_used) continue;
+        best = i;
+        least_used = used;
     }
     return best;
 }
 
-static void admit(struct sched *s, struct seq *q, uint32_t rank) {
-    struct sched_rank *k = &s->ranks[rank];
-    check(pages_promise(&k->pages, q->n_promised));
-    list_remove(&s->queue, &q->node);
-    q->rank = rank;
-    q->slot = k->free_slots[--k->n_free_slots];
-    q->has_slot = true;
-    seq_move(q, REQ_PREFILLING);
-    list_push(&k->prompts, &q->node);
+static void start(struct sched *s, struct seq *q, uint32_t rank) {
+    seq_start(s, q, rank);
+    if (q->n_starts > 1) return; // its client has heard of it
     struct token_event ev = seq_event(q);
     ev.is_start = true;
     q->r->emit(&ev);
@@ -166,7 +197,7 @@ static void admit(struct sched *s, struct seq *q, uint32_t rank) {
 static bool has_room(const struct sched *s) {
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         const struct sched_rank *k = &s->ranks[i];
-        if (k->budget > 0 && k->n_free_slots > 0 && pages_available(&k->pages) > 0) return true;
+        if (k->budget > 0 && k->n_free_slots > 0 && k->pages.n_free > 0) return true;
     }
     return false;
 }
@@ -185,27 +216,34 @@ static bool count_pass(struct passed *p) {
     return more;
 }
 
+// False: nobody may pass it.
+static bool pass(struct passed *p, struct seq *q) {
+    if (q->n_starts > 0 || q->n_overtaken >= OVERTAKEN_MAX || p->n == LOOK_AHEAD) return false;
+    p->seqs[p->n++] = q;
+    return true;
+}
+
 // First in, first out, but for requests that need more blocks than are free: smaller ones behind
 // them go first, so that slots do not stand empty; only so often, so that a large one is never
-// passed for ever.
+// passed for ever; and never before one that had a slot, whose blocks they would take again.
 static void plan_queue(struct sched *s, struct step_plan *step) {
     struct passed passed = {.n = 0};
-    struct list_node *next = s->held ? NULL : list_first(&s->queue);
-    while (next != NULL && has_room(s)) {
+    struct list_node *next = list_first(&s->queue);
+    while (next != NULL && has_room(s) && (!s->held || s->n_resuming > 0)) {
         struct seq *q = seq_of(next);
         bool ever;
-        uint32_t rank = choose_rank(s, q, &ever);
         next = list_next(&s->queue, next);
+        if (s->held && q->n_starts == 0) continue;
+        uint32_t rank = choose_rank(s, q, &ever);
         if (!ever) {
             sched_end_error(s, q, ERR_REQ_TOO_LARGE,
                             "the request needs more KV blocks than a worker has");
         } else if (rank != UINT32_MAX) {
-            admit(s, q, rank);
+            start(s, q, rank);
             plan_chunk(s, step, q);
             if (!count_pass(&passed)) return;
-        } else {
-            if (q->n_overtaken >= OVERTAKEN_MAX || passed.n == LOOK_AHEAD) return;
-            passed.seqs[passed.n++] = q;
+        } else if (!pass(&passed, q)) {
+            return;
         }
     }
 }
@@ -228,6 +266,7 @@ bool sched_plan(struct sched *s, struct step_plan *step) {
         k->budget = s->config.max_num_batched_tokens;
         k->items = STEERING_STEP_ITEMS_MAX;
         k->score_items = SCORES_STEP_ITEMS_MAX;
+        k->out_of_pages = false;
         plan_decodes(s, step, k);
         plan_prompts(s, step, k);
     }
@@ -268,11 +307,20 @@ static void set_token(struct token_event *ev, const struct sampled *t) {
     memcpy(ev->top_logprobs, t->top_logprobs, t->n_top * sizeof ev->top_logprobs[0]);
 }
 
-static void apply_token(struct sched *s, struct seq *q, const struct sampled *t) {
-    check(t->n_top <= TOP_LOGPROBS_MAX);
+// The token that the client has: it must come out as before. It stays in any case, as what follows
+// was promised to follow it.
+static void compare(struct sched *s, const struct seq *q, const struct sampled *t) {
+    uint32_t token = q->tokens[q->n_tokens - 1];
+    if (t->token == token && (!s->config.digest || t->digest == q->row_digest)) return;
+    s->counts.replay_mismatches++;
+    log_event(LOG_ERROR, "sched", "replay differs", log_uint("request", q->id),
+              log_uint("token", q->n_tokens), log_uint("was", token), log_uint("is", t->token));
+}
+
+static void add_token(struct sched *s, struct seq *q, const struct sampled *t) {
     if (s->config.digest) q->digest = digest_roll(q->digest, t->digest);
-    q->last_token = t->token;
-    q->n_generated++;
+    q->row_digest = t->digest;
+    q->n_vain = 0;
     s->counts.generation_tokens++;
     s->ranks[q->rank].generation_tokens++;
     struct token_event ev = seq_event(q);
@@ -280,7 +328,7 @@ static void apply_token(struct sched *s, struct seq *q, const struct sampled *t)
     ev.has_token = !is_stop(q->r, t->token);
     if (!ev.has_token)
         ev.finish = FINISH_STOP;
-    else if (q->n_generated == q->max_tokens)
+    else if (seq_generated(q) == q->max_tokens)
         ev.finish = FINISH_LENGTH;
     if (ev.finish != FINISH_NONE)
         sched_end(s, q, &ev);
@@ -288,13 +336,25 @@ static void apply_token(struct sched *s, struct seq *q, const struct sampled *t)
         q->r->emit(&ev);
 }
 
-static void apply_scores(struct sched *s, struct seq *q, const struct planned *p,
-                         const struct sampled *t) {
+static void apply_token(struct sched *s, const struct planned *p, const struct sampled *t) {
+    struct seq *q = p->seq;
+    check(t->n_top <= TOP_LOGPROBS_MAX);
+    if (p->again)
+        compare(s, q, t);
+    else if (seq_add_token(q, t->token))
+        add_token(s, q, t);
+    else
+        sched_end_error(s, q, ERR_REQ_UNAVAILABLE, "no memory for the request's next token");
+}
+
+static void apply_scores(struct sched *s, const struct planned *p, const struct sampled *t) {
+    struct seq *q = p->seq;
     struct prompt_scores scores = t->scores;
     struct token_event ev = seq_event(q);
-    check(scores.n_tokens == p->n_scored);
-    scores.tokens = q->r->prompt + p->position + 1;
+    check(scores.n_tokens == p->n_scored && p->position == q->n_scores);
+    scores.tokens = q->tokens + p->position + 1;
     ev.scores = scores_copy(&scores);
+    q->n_scores += p->n_scored;
     if (ev.scores != NULL)
         q->r->emit(&ev);
     else
@@ -308,14 +368,15 @@ static bool ends_with_prompt(const struct seq *q, const struct planned *p) {
 // t is NULL for a run that is neither sampled nor scored.
 static void apply_run(struct sched *s, const struct planned *p, const struct sampled *t) {
     struct seq *q = p->seq;
-    if (q->state == REQ_ENDED) return; // planned in vain: it ended while this run was on the way
+    // Planned in vain: it ended, or lost its slot, while this run was on the way.
+    if (q->state == REQ_ENDED || q->state == REQ_QUEUED || p->start != q->n_starts) return;
     if (t != NULL && t->nonfinite) {
         sched_end_error(s, q, ERR_REQ_NONFINITE, "the model's logits were not finite");
         return;
     }
-    if (p->n_scored > 0) apply_scores(s, q, p, t);
+    if (p->n_scored > 0) apply_scores(s, p, t);
     if (q->state == REQ_ENDED) return;
-    if (p->sample) apply_token(s, q, t);
+    if (p->sample) apply_token(s, p, t);
     if (!ends_with_prompt(q, p)) return;
     struct token_event ev = seq_event(q);
     ev.finish = FINISH_LENGTH;

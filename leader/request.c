@@ -7,8 +7,8 @@
 bool request_may_move(enum request_state from, enum request_state to) {
     static const bool allowed[REQ_ENDED + 1][REQ_ENDED + 1] = {
         [REQ_QUEUED] = {[REQ_PREFILLING] = true, [REQ_ENDED] = true},
-        [REQ_PREFILLING] = {[REQ_DECODING] = true, [REQ_ENDED] = true},
-        [REQ_DECODING] = {[REQ_ENDED] = true},
+        [REQ_PREFILLING] = {[REQ_QUEUED] = true, [REQ_DECODING] = true, [REQ_ENDED] = true},
+        [REQ_DECODING] = {[REQ_QUEUED] = true, [REQ_ENDED] = true},
     };
     return allowed[from][to];
 }

@@ -3,9 +3,14 @@
 //
 // Owned by the scheduler thread; knows no fabric and no clock. Requests come from the mailbox
 // (leader.c), plans go to drive.c, which brings the results back. Continuous batching: in each step
-// decodes come first, then the next chunks of prompts in the order of admission, then new requests
-// from one first-in-first-out queue (one that needs more KV blocks than are free
-// may be passed by OVERTAKEN_MAX later ones), all under a budget of rows a rank and step.
+// decodes come first, then the next chunks of prompts in the order of arrival, then new requests
+// from one first-in-first-out queue (one that needs more KV blocks than are free may be passed by
+// OVERTAKEN_MAX later ones), all under a budget of rows a rank and step.
+//
+// KV blocks are taken as they fill. A sequence that finds none free takes those of the newest one
+// on its rank, which goes back into the queue (preemption); a group that is lost sends all that ran
+// there (replay). Both go on later from what the leader knows of them, prompt and generated tokens,
+// with the same bits. The oldest is never preempted, so something always progresses.
 #ifndef MOESAIC_LEADER_SCHED_H
 #define MOESAIC_LEADER_SCHED_H
 
@@ -20,8 +25,8 @@ struct sched_config {
     uint32_t max_num_seqs;           // slots a rank
     uint32_t max_num_batched_tokens; // rows a rank and step
     uint32_t max_model_len, vocab;
-    bool digest;           // rows come with digests; else events carry 0
-    int64_t queue_wait_ns; // how long queued requests outlive their group
+    bool digest;                 // rows come with digests; else events carry 0
+    int64_t recovery_timeout_ns; // how long requests outlive their group
 };
 
 int sched_create(struct sched **out, const struct sched_config *config, struct err_text *e);
@@ -36,6 +41,8 @@ struct planned {
     uint32_t block_offset, n_blocks;
     const uint32_t *blocks; // [n_blocks], new in the slot's table from block_offset on
     bool sample;
+    bool again;                       // the sampled token is known: it shows that nothing changed
+    uint32_t start;                   // of seq's starts; results of an earlier one are void
     uint32_t n_scored, n_score_top;   // the first rows of the run that are scored, and alternatives
     uint32_t next_token;              // what follows the run, where its last row is scored
     struct sampling sampling;         // with sample
@@ -78,14 +85,15 @@ void sched_abort(struct sched *s, uint64_t request_id); // an unknown id is igno
 // The group is formed: ranks have kv_blocks[rank] empty pages and free slots. ERR_FATAL_NOMEM
 // changes nothing.
 int sched_form(struct sched *s, const uint32_t *kv_blocks);
-// The group is gone: who had a slot ends with ERR_REQ_WORKER_LOST, who only waited goes on waiting.
-// Fine in any state. Steps in flight are void; their struct step_plan may be reused.
+// The group is gone: who had a slot waits in the queue for the next one, unless that happened
+// REPLAYS_IN_VAIN_MAX times without a token between. Fine in any state. Steps in flight are void;
+// their struct step_plan may be reused.
 void sched_lose(struct sched *s, int64_t now_ns);
 // Ends what has waited too long for a group. sched_deadline is when to call it next, NO_DEADLINE
 // for never.
 void sched_expire(struct sched *s, int64_t now_ns);
 int64_t sched_deadline(const struct sched *s);
-// Held: nothing leaves the queue, what runs goes on.
+// Held: nothing new leaves the queue, what has begun goes on.
 void sched_hold(struct sched *s, bool held);
 void sched_close(struct sched *s, const char *reason); // ends everything with ERR_REQ_UNAVAILABLE
 
@@ -99,7 +107,10 @@ bool sched_apply(struct sched *s, struct step_plan *step, uint32_t rank,
 
 struct sched_counts {
     uint32_t n_waiting, n_running;
+    uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, requests_lost;
+    uint64_t preemptions, replays; // a replay: a request that a lost group left behind, taken up
+    uint64_t replay_mismatches;    // whose last known token came out otherwise
 };
 void sched_count(const struct sched *s, struct sched_counts *out);
 struct sched_rank_counts {

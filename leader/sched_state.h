@@ -1,5 +1,5 @@
-// sched_state.h: what is inside struct sched. Only sched.c (lives of requests) and plan.c (steps)
-// include it.
+// sched_state.h: what is inside struct sched. Only sched.c (lives of requests), seq.c (one
+// sequence: its tokens, slot and blocks), plan.c (steps) and sched_check.c (recounts) include it.
 #ifndef MOESAIC_LEADER_SCHED_STATE_H
 #define MOESAIC_LEADER_SCHED_STATE_H
 
@@ -10,47 +10,62 @@
 
 #define ID_BUCKETS 16384 // a power of two, of the order of REQUESTS_LIVE_MAX
 
+// One sequence. While it runs (prefilling or decoding) it has a slot and blocks on one rank; a
+// preempted or replayed one has neither, waits in the queue as if it had just come, and goes on
+// where its client is: what is known of it, prompt and generated tokens, is computed again. Its
+// last known token is sampled once more on the way, which shows that nothing changed.
 struct seq {
-    struct list_node node; // of sched.queue, or of its rank's prompts, decodes or ended
+    struct list_node node; // of sched.queue, of its rank's running, or of sched.ended
     struct seq *next_in_bucket;
     struct request *r; // owned; NULL once ended
     uint64_t id;
+    uint64_t arrival; // its number in the order in which requests came
     enum request_state state;
-    bool has_slot;
+    uint32_t n_starts; // how often it got a slot
+    uint32_t n_vain;   // groups lost under it since its last token
     uint32_t rank, slot;
     uint32_t n_prompt, max_tokens;
-    uint32_t n_planned;            // rows planned so far, so also the position of the next one
-    uint32_t n_sampling;           // of them with sampling
-    uint32_t n_generated;          // tokens that came back
-    uint32_t last_token;           // the newest of them
-    uint32_t n_overtaken;          // later ones that left the queue before it
-    uint32_t n_blocks, n_promised; // taken, and not taken yet
-    uint64_t digest;               // rolling, docs/arithmetic.md
-    uint64_t last_step;            // the newest step planned with it, 0 = none
-    struct sampling sampling;
-    bool wants_prompt_rows; // each row of its prompt must be computed: its scores are the answer's
+    uint32_t *tokens; // owned: the prompt, then what came back
+    uint32_t n_tokens, tokens_capacity;
+    uint32_t n_prefill;     // rows that must run before it decodes
+    uint32_t n_planned;     // rows planned in this slot, so also the position of the next one
+    uint32_t n_sampling;    // generated tokens that are planned to be sampled, or known
+    bool scored;            // its prompt is: every row of it must run once
+    uint32_t n_scores;      // rows whose scores its client has
     uint32_t n_score_items; // that one of these rows takes of a step
-    uint32_t n_items;       // of its steering
-    uint32_t blocks[];      // [n_blocks + n_promised], the block table
+    uint32_t n_overtaken;   // later ones that left the queue before it
+    uint64_t digest;        // rolling, docs/arithmetic.md
+    uint64_t row_digest;    // of the row that gave the last known token
+    uint64_t last_step;     // the newest step planned with it, 0 = none
+    struct sampling sampling;
+    uint32_t n_items;      // of its steering
+    uint32_t n_blocks_max; // that its longest answer needs
+    uint32_t n_blocks;     // taken
+    uint32_t n_told;       // of them, that the rank knows
+    uint32_t blocks[];     // [n_blocks_max], the block table
 };
 
 struct sched_rank {
     struct pages pages;
-    struct list prompts, decodes, ended; // of struct seq with a slot
-    uint32_t *free_slots;                // [max_num_seqs], owned; the first n_free_slots are free
-    uint64_t generation_tokens;          // sampled here since the start
+    struct list running;        // of struct seq, in the order of arrival
+    uint32_t *free_slots;       // [max_num_seqs], owned; the first n_free_slots are free
+    uint64_t generation_tokens; // sampled here since the start
     uint32_t n_free_slots;
     uint32_t budget;      // rows left in the step that is being planned
     uint32_t items;       // of steering, the same
     uint32_t score_items; // of scored rows, the same
+    bool out_of_pages;    // in this step: somebody gave up a slot
 };
 
 struct sched {
     struct sched_config config;
-    struct list queue; // FIFO, without a slot
+    struct list queue; // without a slot, in the order of arrival
+    struct list ended; // whose last step is not over: results still name them
     struct sched_rank *ranks;
     struct seq **buckets; // [ID_BUCKETS]
-    uint32_t n_live;      // sequences on queue, prompts and decodes
+    uint32_t n_live;      // sequences on queue and running
+    uint32_t n_resuming;  // of the queue: those that had a slot before
+    uint64_t n_arrived;
     bool formed, held;
     int64_t queue_deadline_ns; // while not formed
     uint64_t n_steps;          // planned
@@ -61,15 +76,41 @@ struct sched {
 static inline struct seq *seq_of(struct list_node *n) {
     return n == NULL ? NULL : list_item(n, struct seq, node);
 }
+static inline uint32_t seq_generated(const struct seq *q) {
+    return q->n_tokens - q->n_prompt;
+}
 
+// --- seq.c
+
+// A sequence for r, whose prompt it takes over; r itself stays the caller's when memory is out
+// (NULL).
+struct seq *seq_create(struct request *r);
+void seq_destroy(struct seq *q);
 // Moves a sequence to the next state; a move that the table forbids is a bug.
 void seq_move(struct seq *q, enum request_state to);
-// Delivers ev as the request's last event. The sequence loses its slot when the last step planned
-// with it is over.
+bool seq_before(const struct seq *a, const struct seq *b); // a is served first
+struct token_event seq_event(const struct seq *q);
+bool seq_add_token(struct seq *q, uint32_t token); // false: memory is out
+// Puts it where its arrival belongs.
+void seq_enqueue(struct sched *s, struct seq *q);
+void seq_dequeue(struct sched *s, struct seq *q);
+// Out of the queue into a slot of rank, with blocks for all rows before its first decode. The
+// caller knows that they are there.
+void seq_start(struct sched *s, struct seq *q, uint32_t rank);
+// Gives slot and blocks back. Results on the way are void.
+void seq_leave(struct sched *s, struct seq *q);
+// Back into the queue from a slot.
+void seq_resume_later(struct sched *s, struct seq *q);
+
+// --- sched.c
+
+// Delivers ev as the request's last event.
 void sched_end(struct sched *s, struct seq *q, struct token_event *ev);
 void sched_end_error(struct sched *s, struct seq *q, int error, const char *message);
-// Frees slots and blocks of ended sequences whose last step is over.
+// Frees ended sequences whose last step is over.
 void sched_retire(struct sched *s);
-struct token_event seq_event(const struct seq *q);
+
+// sched_check.c needs it.
+struct seq *sched_find(const struct sched *s, uint64_t id);
 
 #endif

@@ -200,6 +200,10 @@ static void step_families(struct page *p, const struct leader_view *v) {
                   (double)v->step_ns / (double)NS_PER_S);
     counter(p, "moesaic_steps_total", v->steps, "Steps planned.");
     counter(p, "moesaic_requests_lost_total", v->requests_lost, "Requests lost with a group.");
+    counter(p, "moesaic_replays_total", v->replays,
+            "Requests that went on after their group was lost, counted for each group.");
+    counter(p, "moesaic_replay_mismatches_total", v->replay_mismatches,
+            "Requests whose last token came out otherwise when they were computed again.");
     counter(p, "moesaic_workers_joined_total", v->counts.joined, "Workers that came in.");
     counter(p, "moesaic_workers_refused_total", v->counts.refused, "Joins that were refused.");
     counter(p, "moesaic_workers_lost_total", v->counts.lost, "Workers that were lost.");

@@ -82,6 +82,9 @@ static void requests(struct buf *out, const struct serving *s, const struct lead
     member_count(out, "waiting", v->n_waiting);
     member_count(out, "admitted", s->admit.in_flight);
     member_count(out, "admitted_max", s->admit.max);
+    member_count(out, "resuming", v->n_resuming);
+    member_count(out, "preempted", v->preemptions);
+    member_count(out, "replayed", v->replays);
     member_count(out, "lost", v->requests_lost);
     open(out, "finished");
     for (int f = FINISH_STOP; f <= FINISH_ERROR; f++)

@@ -61,6 +61,10 @@ static void fill_numbers(struct leader_view *now, const struct sched_counts *sch
     now->n_running = sched->n_running;
     now->prompt_tokens = sched->prompt_tokens;
     now->generation_tokens = sched->generation_tokens;
+    now->n_resuming = sched->n_resuming;
+    now->preemptions = sched->preemptions;
+    now->replays = sched->replays;
+    now->replay_mismatches = sched->replay_mismatches;
     now->requests_lost = sched->requests_lost;
 }
 

@@ -26,12 +26,17 @@ static inline void list_init(struct list *l) {
     l->count = 0;
 }
 
-static inline void list_push(struct list *l, struct list_node *n) {
-    n->prev = l->head.prev;
-    n->next = &l->head;
-    l->head.prev->next = n;
-    l->head.prev = n;
+// Behind `before`, which is an item or the head.
+static inline void list_insert(struct list *l, struct list_node *before, struct list_node *n) {
+    n->prev = before;
+    n->next = before->next;
+    before->next->prev = n;
+    before->next = n;
     l->count++;
+}
+
+static inline void list_push(struct list *l, struct list_node *n) {
+    list_insert(l, l->head.prev, n);
 }
 
 static inline void list_remove(struct list *l, struct list_node *n) {
@@ -44,6 +49,9 @@ static inline void list_remove(struct list *l, struct list_node *n) {
 // NULL when the list is empty, or after its last item.
 static inline struct list_node *list_first(const struct list *l) {
     return l->head.next == &l->head ? NULL : l->head.next;
+}
+static inline struct list_node *list_last(const struct list *l) {
+    return l->head.prev == &l->head ? NULL : l->head.prev;
 }
 static inline struct list_node *list_next(const struct list *l, const struct list_node *n) {
     return n->next == &l->head ? NULL : n->next;

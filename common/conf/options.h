@@ -127,7 +127,7 @@ struct leader_options {
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
     uint32_t http_timeout; // seconds
     struct memory_share kv_cache_memory;
-    int64_t step_timeout, shutdown_timeout, grpc_max_connection_age; // ns
+    int64_t step_timeout, recovery_timeout, shutdown_timeout, grpc_max_connection_age; // ns
     bool digest;
     bool exclude_tools_when_tool_choice_none;
     bool enable_log_requests, log_prompts;

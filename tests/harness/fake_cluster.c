@@ -131,7 +131,8 @@ void fake_start(struct fake_cluster *f, uint32_t n_ranks) {
                                        .max_model_len = 1024,
                                        .pipeline_depth = 1,
                                        .kv_cache_percent = 50,
-                                       .step_timeout_ns = 10 * NS_PER_S};
+                                       .step_timeout_ns = 10 * NS_PER_S,
+                                       .recovery_timeout_ns = 30 * NS_PER_S};
     struct members_io io = {f,          io_send, io_drop,  io_begin, NULL,
                             io_connect, io_end,  io_ready, io_lost};
     struct members_config config = {.env = &f->env.env, .io = io, .leader = &f->leader};

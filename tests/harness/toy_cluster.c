@@ -291,6 +291,7 @@ void toy_cluster_config(struct toy_cluster *c, struct env *env, uint32_t n_ranks
                                        .pipeline_depth = 1,
                                        .kv_cache_percent = 50,
                                        .step_timeout_ns = 20 * NS_PER_S,
+                                       .recovery_timeout_ns = 60 * NS_PER_S,
                                        .digest = true};
 }
 

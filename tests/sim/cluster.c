@@ -154,6 +154,7 @@ static void leader_main(struct env *env, void *arg) {
         .kv_cache_bytes = UINT64_C(1) << 30,
         .kv_blocks_max = config->kv_blocks,
         .step_timeout_ns = 30 * NS_PER_S,
+        .recovery_timeout_ns = config->recovery_timeout_ns,
         .digest = true};
     must(leader_create(&leader, &leader_config, &e), &e);
     c->leader = leader;
@@ -246,6 +247,8 @@ static void client_main(struct env *env, void *arg) {
     }
     if (!env_stopped(env)) {
         c->check_result = leader_check(c->leader);
+        check(leader_view(c->leader, &c->view) == 0);
+        leader_view_finish(&c->view);
         leader_stop(c->leader);
     }
     waker_destroy(c->client_waker);
@@ -260,7 +263,8 @@ struct cluster_config cluster_config_default(struct model_cache *model, uint64_t
                                     .max_num_seqs = 8,
                                     .max_num_batched_tokens = 64,
                                     .max_model_len = model->spec.max_position,
-                                    .pipeline_depth = 1};
+                                    .pipeline_depth = 1,
+                                    .recovery_timeout_ns = 60 * NS_PER_S};
     uint32_t blocks_a_seq = (config.max_model_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     config.kv_blocks = blocks_a_seq * 2;
     return config;

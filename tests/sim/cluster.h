@@ -33,7 +33,8 @@ struct cluster_config {
     struct model_cache *model; // not owned
     const char *kernels;       // NULL = best
     uint32_t n_workers, max_num_seqs, max_num_batched_tokens, max_model_len, pipeline_depth;
-    uint32_t kv_blocks;     // of each worker
+    uint32_t kv_blocks; // of each worker
+    int64_t recovery_timeout_ns;
     uint64_t leader_digest; // 0 = the model's
     const char
         *builds[CLUSTER_WORKERS_MAX]; // of workers that are built otherwise; NULL = as the leader
@@ -66,6 +67,7 @@ struct cluster {
     uint32_t n_turns, n_ended;
     struct waker *client_waker;
     int check_result;                    // of leader_check when all requests had ended
+    struct leader_view view;             // as of then, numbers only
     bool finished;                       // the client and the leader returned
     uint32_t n_submits_refused, n_loads; // loads: how often a worker asked for its weights
 };

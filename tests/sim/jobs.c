@@ -70,11 +70,12 @@ void job_pool_make(struct job_pool *pool, const struct model_spec *spec,
         for (uint32_t t = 0; t < job->n_prompt; t++)
             job->prompt[t] = (uint32_t)(next_random(&random) % spec->vocab);
         job->max_tokens = 1 + (uint32_t)(next_random(&random) % mix->tokens_max);
+        if (i % 4 == 3) job->max_tokens = mix->tokens_max;
         job->sampling = make_sampling(i, &random);
         job->steering = make_steering(i);
         job->score_prompt = i % 4 == 1;
         job->n_score_top = i % (TOP_LOGPROBS_MAX + 1);
-        job->n_stop_ids = spec->n_stop_ids;
+        job->n_stop_ids = i % 4 == 3 ? 0 : spec->n_stop_ids;
         memcpy(job->stop_ids, spec->stop_ids, sizeof job->stop_ids);
     }
 }

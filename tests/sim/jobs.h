@@ -10,7 +10,7 @@
 #include "common/model/spec.h"
 #include "leader/request.h"
 
-#define JOB_TOKENS_MAX 32
+#define JOB_TOKENS_MAX 64
 
 struct job {
     uint32_t *prompt; // owned by the pool
@@ -48,7 +48,7 @@ struct job_mix {
 
 // Prompts with lengths spread evenly over the logarithm, shortest and longest included; half are
 // sampled at temperature 1, with filters on some, the rest is greedy. Every fifth is steered, every
-// fourth has its prompt scored, with 0 to 20 alternatives.
+// fourth has its prompt scored, with 0 to 20 alternatives, and another goes on to its max_tokens.
 void job_pool_make(struct job_pool *pool, const struct model_spec *spec, const struct job_mix *mix);
 void job_pool_finish(struct job_pool *pool);
 

@@ -286,66 +286,123 @@ static void go_together(struct toy_client *last) {
     toy_client_await_start(last);
 }
 
-static void submit_long(struct toy_client *k, uint64_t id) {
-    toy_client_init(k, id);
-    ck_assert_int_eq(leader_submit(c.leader, toy_request(k, 20, 250)), 0);
+// A request that is still there when the workers misbehave.
+struct long_one {
+    struct toy_client client;
+    struct toy_answer answer;
+};
+
+static void submit_long(struct long_one *k, uint64_t id) {
+    toy_client_init(&k->client, id);
+    struct request *r = toy_request(&k->client, 20, 250);
+    toy_answer(r, TOY_VOCAB, &k->answer);
+    ck_assert_int_eq(leader_submit(c.leader, r), 0);
+}
+
+// The loss of its group is a pause to a client, and no more.
+static void expect_whole(struct long_one *k) {
+    toy_client_await_end(&k->client);
+    ck_assert_int_eq(k->client.finish, FINISH_LENGTH);
+    ck_assert_uint_eq(k->client.n_starts, 1);
+    ck_assert_uint_eq(k->client.n_tokens, k->answer.n_tokens);
+    ck_assert_mem_eq(k->client.tokens, k->answer.tokens, k->answer.n_tokens * sizeof(uint32_t));
+    ck_assert_uint_eq(k->client.digest, k->answer.digest);
+    free(k->answer.tokens);
+    toy_client_finish(&k->client);
 }
 
 // A client hears that the group was lost, and nothing of who was at fault.
-static void expect_lost(struct toy_client *k) {
-    toy_client_await_end(k);
-    ck_assert_int_eq(k->finish, FINISH_ERROR);
-    ck_assert_int_eq(k->error, ERR_REQ_WORKER_LOST);
-    ck_assert_str_eq(k->message, "the worker group was lost while the request ran; try it again");
-    toy_client_finish(k);
+static void expect_lost(struct long_one *k) {
+    toy_client_await_end(&k->client);
+    ck_assert_int_eq(k->client.finish, FINISH_ERROR);
+    ck_assert_int_eq(k->client.error, ERR_REQ_WORKER_LOST);
+    ck_assert_str_eq(
+        k->client.message,
+        "the worker group was lost while the request ran, and none was formed in time");
+    free(k->answer.tokens);
+    toy_client_finish(&k->client);
 }
 
-START_TEST(run_survives_a_killed_worker_and_answers_as_before) {
-    static struct toy_client first, lost[4], clients[CROWD];
+static void expect_replays(uint64_t least) {
+    struct leader_view v;
+    ck_assert_int_eq(leader_check(c.leader), 0); // brings the view up to date
+    ck_assert_int_eq(leader_view(c.leader, &v), 0);
+    ck_assert_uint_ge(v.replays, least);
+    ck_assert_uint_eq(v.replay_mismatches, 0);
+    leader_view_finish(&v);
+}
+
+START_TEST(run_goes_on_after_a_killed_worker_with_the_same_answers) {
+    static struct toy_client first, clients[CROWD];
+    static struct long_one running[4];
     struct toy_answer answers[CROWD];
     for (uint32_t depth = 1; depth <= 2; depth++) {
         start(2, depth);
         begin_together(&first);
         for (uint32_t i = 0; i < 4; i++)
-            submit_long(&lost[i], 500 + i);
+            submit_long(&running[i], 500 + i);
         set_fault(2, TOY_SWALLOWS);
-        go_together(&lost[3]);
+        go_together(&running[3].client);
         toy_worker_kill(&c, 1);
-        for (uint32_t i = 0; i < 4; i++)
-            expect_lost(&lost[i]);
         toy_await_ready(&c, false);
         ck_assert_int_eq(leader_check(c.leader), 0);
         set_fault(1, TOY_HONEST);
         toy_worker_start(&c, 1);
         toy_await_ready(&c, true);
         crowd_start(clients, answers, 1);
+        for (uint32_t i = 0; i < 4; i++)
+            expect_whole(&running[i]);
         crowd_check(clients, answers);
         expect_all_back();
+        expect_replays(4);
         toy_client_finish(&first);
         toy_cluster_finish(&c);
     }
 }
 END_TEST
 
+START_TEST(run_loses_who_ran_only_when_no_group_forms_in_time) {
+    static struct long_one k;
+    toy_cluster_prepare(&c, 2);
+    c.config.recovery_timeout_ns = 200 * NS_PER_MS;
+    toy_cluster_start(&c);
+    for (uint32_t i = 0; i < 2; i++)
+        toy_worker_start(&c, i);
+    toy_await_ready(&c, true);
+    set_fault(2, TOY_SWALLOWS);
+    submit_long(&k, 1);
+    toy_client_await_start(&k.client);
+    toy_worker_kill(&c, 1);
+    expect_lost(&k);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
 START_TEST(run_keeps_the_queue_while_the_group_forms_again) {
-    static struct toy_client first, running[2], waiting;
+    static struct toy_client first, waiting[9];
+    static struct long_one running[2];
     start(1, 2);
     begin_together(&first);
     for (uint32_t i = 0; i < 2; i++)
-        submit_long(&running[i], 10 + i); // most of the pages
-    toy_client_init(&waiting, 99);
-    ck_assert_int_eq(leader_submit(c.leader, toy_request(&waiting, 200, 4)), 0);
+        submit_long(&running[i], 10 + i);
+    for (uint32_t i = 0; i < 9; i++) { // more than there are slots
+        toy_client_init(&waiting[i], 99 + i);
+        ck_assert_int_eq(leader_submit(c.leader, toy_request(&waiting[i], 200, 4)), 0);
+    }
     set_fault(1, TOY_SWALLOWS);
-    go_together(&running[1]);
+    go_together(&running[1].client);
     toy_worker_kill(&c, 0);
-    for (uint32_t i = 0; i < 2; i++)
-        expect_lost(&running[i]);
+    toy_await_ready(&c, false);
     ck_assert_int_eq(leader_check(c.leader), 0);
-    ck_assert_uint_eq(waiting.n_starts + waiting.n_finishes, 0);
+    ck_assert_uint_eq(waiting[8].n_starts + waiting[8].n_finishes, 0);
     toy_worker_start(&c, 0);
-    toy_client_await_end(&waiting);
-    ck_assert_int_eq(waiting.finish, FINISH_LENGTH);
-    toy_client_finish(&waiting);
+    for (uint32_t i = 0; i < 9; i++) {
+        toy_client_await_end(&waiting[i]);
+        ck_assert_int_eq(waiting[i].finish, FINISH_LENGTH);
+        toy_client_finish(&waiting[i]);
+    }
+    for (uint32_t i = 0; i < 2; i++)
+        expect_whole(&running[i]);
     toy_client_finish(&first);
     expect_all_back();
     toy_cluster_finish(&c);
@@ -354,7 +411,7 @@ END_TEST
 
 // Long before the step's time is over, /ready and health must stop saying that all is well.
 START_TEST(run_is_not_in_time_while_a_step_hangs) {
-    static struct toy_client k;
+    static struct long_one k;
     struct timespec pause = {.tv_nsec = 20 * NS_PER_MS};
     start(1, 1);
     ck_assert(leader_in_time(c.leader, 0)); // nothing is under way
@@ -365,16 +422,17 @@ START_TEST(run_is_not_in_time_while_a_step_hangs) {
     ck_assert(leader_ready(c.leader)); // the group is not lost yet
     ck_assert(leader_in_time(c.leader, 10 * NS_PER_S));
     toy_worker_kill(&c, 0);
-    expect_lost(&k);
     while (!leader_in_time(c.leader, 0)) // that step is over
         nanosleep(&pause, NULL);
     set_fault(1, TOY_HONEST);
+    toy_worker_start(&c, 0);
+    expect_whole(&k);
     toy_cluster_finish(&c);
 }
 END_TEST
 
 static void fault_then_answer(enum toy_fault fault) {
-    static struct toy_client k, again;
+    static struct long_one k, again;
     toy_cluster_prepare(&c, 2);
     c.config.step_timeout_ns = fault == TOY_SWALLOWS ? 300 * NS_PER_MS : 20 * NS_PER_S;
     toy_cluster_start(&c);
@@ -383,7 +441,7 @@ static void fault_then_answer(enum toy_fault fault) {
     toy_await_ready(&c, true);
     set_fault(2, fault); // one of them has work
     submit_long(&k, 1);
-    expect_lost(&k);
+    toy_await_ready(&c, false);
     set_fault(2, TOY_HONEST);
     if (fault == TOY_LIES) { // it was refused, so it stays away; its successor is welcome
         toy_worker_stop(&c, 0);
@@ -391,12 +449,9 @@ static void fault_then_answer(enum toy_fault fault) {
         toy_worker_start(&c, 0);
         toy_worker_start(&c, 1);
     }
-    toy_await_ready(&c, true);
-    toy_client_init(&again, 2);
-    ck_assert_int_eq(leader_submit(c.leader, toy_request(&again, 20, 4)), 0);
-    toy_client_await_end(&again);
-    ck_assert_int_eq(again.finish, FINISH_LENGTH);
-    toy_client_finish(&again);
+    expect_whole(&k);
+    submit_long(&again, 2);
+    expect_whole(&again);
     expect_all_back();
     toy_cluster_finish(&c);
 }
@@ -470,7 +525,8 @@ int main(void) {
     tcase_add_test(t, run_ends_each_request_once_when_threads_abort_at_any_time);
     tcase_add_test(t, run_refuses_submits_when_the_mailbox_is_full_and_still_takes_aborts);
     tcase_add_test(t, run_takes_requests_only_while_a_group_is_ready);
-    tcase_add_test(t, run_survives_a_killed_worker_and_answers_as_before);
+    tcase_add_test(t, run_goes_on_after_a_killed_worker_with_the_same_answers);
+    tcase_add_test(t, run_loses_who_ran_only_when_no_group_forms_in_time);
     tcase_add_test(t, run_keeps_the_queue_while_the_group_forms_again);
     tcase_add_test(t, run_loses_the_group_but_not_itself_when_a_worker_misbehaves);
     tcase_add_test(t, run_is_not_in_time_while_a_step_hangs);

@@ -5,254 +5,10 @@
 #include <string.h>
 
 #include "common/base/check.h"
-#include "leader/sched_state.h"
-#include "leader/wire.h"
+#include "tests/harness/sched_group.h"
 #include "tests/harness/suite.h"
-#include "tests/harness/toy_rank.h"
-
-#define VOCAB 97
-#define MODEL_LEN 300
-#define RANKS_TOP 4
-#define EPOCH 5
-
-// --- a client that notes what it is told
-
-struct sink {
-    uint32_t tokens[MODEL_LEN];
-    const uint32_t *prompt; // to look at its scores
-    uint32_t n_prompt, n_score_top, n_scores;
-    uint32_t n_tokens, n_starts, n_finishes, stop_id;
-    enum finish finish;
-    int error;
-    uint64_t digest;
-    char message[160];
-    uint64_t id;
-};
-
-// Scores come in the prompt's order, from its second token on, before any token of the answer.
-static void take_scores(struct sink *k, struct prompt_scores *s) {
-    if (s == NULL) return;
-    ck_assert_uint_eq(s->n_top, k->n_score_top);
-    ck_assert_uint_eq(k->n_tokens, 0);
-    for (uint32_t i = 0; i < s->n_tokens; i++) {
-        uint32_t before = ++k->n_scores;
-        ck_assert_uint_lt(before, k->n_prompt);
-        struct toy_score one = toy_score(k->prompt, before, k->prompt[before], VOCAB);
-        ck_assert_uint_eq(s->tokens[i], k->prompt[before]);
-        ck_assert_float_eq(s->logprobs[i], one.logprob);
-        ck_assert_uint_eq(s->ranks[i], one.rank);
-        for (uint32_t a = 0; a < s->n_top; a++)
-            ck_assert_uint_eq(s->top_ids[i * s->n_top + a],
-                              toy_alternative(k->prompt, before, a, VOCAB));
-    }
-    mem_free(s);
-}
-
-static void emit(const struct token_event *ev) {
-    struct sink *k = ev->sink_context;
-    take_scores(k, ev->scores);
-    ck_assert_uint_eq(k->n_finishes, 0); // nothing follows the last event
-    ck_assert_uint_eq(ev->request_id, k->id);
-    if (ev->is_start) k->n_starts++;
-    if (ev->has_token) k->tokens[k->n_tokens++] = ev->token;
-    k->digest = ev->digest;
-    if (ev->finish == FINISH_NONE) return;
-    k->n_finishes++;
-    k->finish = ev->finish;
-    k->stop_id = ev->has_token ? 0 : ev->token;
-    k->error = ev->error;
-    snprintf(k->message, sizeof k->message, "%s", ev->message);
-}
-
-// --- a group of toy ranks and the pipeline between
-
-struct group {
-    struct sched_config config;
-    struct sched *sched;
-    struct wire *wire;
-    uint32_t depth;
-    struct toy_rank *ranks[RANKS_TOP];
-    struct step_plan plans[2];
-    struct wire_buffer buffers[2][RANKS_TOP];
-    uint32_t first, n_flights;
-    uint64_t rng;
-};
-
-static uint64_t draw(struct group *g, uint64_t n) {
-    g->rng = g->rng * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (g->rng >> 33) % n;
-}
-
-static void group_form(struct group *g, uint32_t kv_blocks) {
-    uint32_t blocks[RANKS_TOP];
-    for (uint32_t i = 0; i < g->config.n_ranks; i++) {
-        toy_destroy(g->ranks[i]);
-        struct toy_config toy = {.rank = i,
-                                 .n_slots = g->config.max_num_seqs,
-                                 .rows_max = g->config.max_num_batched_tokens,
-                                 .kv_blocks = kv_blocks,
-                                 .max_model_len = MODEL_LEN,
-                                 .vocab = VOCAB,
-                                 .nonfinite_token = VOCAB - 1};
-        g->ranks[i] = toy_create(&toy);
-        blocks[i] = kv_blocks;
-    }
-    g->n_flights = 0;
-    ck_assert_int_eq(sched_form(g->sched, blocks), 0);
-}
-
-static void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budget,
-                        uint32_t depth) {
-    *g = (struct group){.depth = depth, .rng = 1};
-    g->config = (struct sched_config){.n_ranks = n_ranks,
-                                      .max_num_seqs = seqs,
-                                      .max_num_batched_tokens = budget,
-                                      .max_model_len = MODEL_LEN,
-                                      .vocab = VOCAB,
-                                      .digest = true,
-                                      .queue_wait_ns = 1000};
-    ck_assert_int_eq(sched_create(&g->sched, &g->config, NULL), 0);
-    ck_assert_int_eq(wire_create(&g->wire, &g->config), 0);
-    for (uint32_t i = 0; i < depth; i++)
-        ck_assert_int_eq(step_plan_init(&g->plans[i], &g->config), 0);
-}
-
-static void group_check(struct group *g) {
-    struct err_text e;
-    int err = sched_check(g->sched, &e);
-    ck_assert_msg(err == 0, "%s", e.text);
-}
-
-static void group_finish(struct group *g) {
-    sched_close(g->sched, "the test ends");
-    group_check(g);
-    for (uint32_t i = 0; i < g->config.n_ranks; i++) {
-        ck_assert_uint_eq(g->sched->ranks[i].pages.n_free, g->sched->ranks[i].pages.n_blocks);
-        ck_assert_uint_eq(g->sched->ranks[i].n_free_slots, g->config.max_num_seqs);
-        toy_destroy(g->ranks[i]);
-    }
-    for (uint32_t i = 0; i < g->depth; i++) {
-        step_plan_finish(&g->plans[i]);
-        for (uint32_t rank = 0; rank < RANKS_TOP; rank++)
-            mem_free(g->buffers[i][rank].data);
-    }
-    wire_destroy(g->wire);
-    sched_destroy(g->sched);
-}
-
-// Plans one more step, if the pipeline takes one and there is work.
-static bool group_plan(struct group *g) {
-    if (g->n_flights == g->depth) return false;
-    uint32_t at = (g->first + g->n_flights) % g->depth;
-    if (!sched_plan(g->sched, &g->plans[at])) return false;
-    for (uint32_t rank = 0; rank < g->config.n_ranks; rank++)
-        ck_assert_int_eq(wire_encode(g->wire, EPOCH, g->plans[at].number, &g->plans[at].ranks[rank],
-                                     &g->buffers[at][rank]),
-                         0);
-    g->n_flights++;
-    return true;
-}
-
-// Lets one rank answer the oldest step it owes.
-static bool group_answer(struct group *g, uint32_t rank) {
-    for (uint32_t i = 0; i < g->n_flights; i++) {
-        uint32_t at = (g->first + i) % g->depth;
-        struct step_plan *plan = &g->plans[at];
-        if (plan->ranks[rank].answered) continue;
-        size_t bytes;
-        uint8_t *data =
-            toy_step(g->ranks[rank], g->buffers[at][rank].data, g->buffers[at][rank].bytes, &bytes);
-        struct wire_answer answer = {.data = data,
-                                     .bytes = bytes,
-                                     .epoch = EPOCH,
-                                     .step = plan->number,
-                                     .rank = rank,
-                                     .plan = &plan->ranks[rank]};
-        struct wire_result result;
-        struct err_text e;
-        int err = wire_decode(g->wire, &answer, &result, &e);
-        free(data);
-        ck_assert_msg(err == 0, "%s", e.text);
-        if (sched_apply(g->sched, plan, rank, result.results)) {
-            ck_assert_uint_eq(i, 0);
-            g->first = (g->first + 1) % g->depth;
-            g->n_flights--;
-        }
-        return true;
-    }
-    return false;
-}
-
-static void group_step(struct group *g) {
-    while (group_plan(g))
-        continue;
-    uint32_t from = (uint32_t)draw(g, g->config.n_ranks);
-    for (uint32_t i = 0; i < g->config.n_ranks; i++) {
-        if (group_answer(g, (from + i) % g->config.n_ranks)) return;
-    }
-}
-
-static void group_run(struct group *g) {
-    while (sched_has_work(g->sched) || g->n_flights > 0)
-        group_step(g);
-    group_check(g);
-}
-
-static struct request *make(struct sink *k, uint64_t id, uint32_t n_prompt, uint32_t max_tokens) {
-    struct request *r = request_create(n_prompt);
-    for (uint32_t i = 0; i < n_prompt; i++)
-        r->prompt[i] = (uint32_t)((id * 31 + i * 7) % (VOCAB - 1));
-    *k = (struct sink){.id = id};
-    r->id = id;
-    r->max_tokens = max_tokens;
-    r->emit = emit;
-    r->sink_context = k;
-    return r;
-}
-
-// The copy lets the sink look at the prompt while the scheduler owns it; static, freed by nobody.
-static void score(struct request *r, struct sink *k, uint32_t n_top) {
-    static uint32_t copies[128][MODEL_LEN];
-    memcpy(copies[r->id % 128], r->prompt, r->n_prompt * sizeof *r->prompt);
-    k->prompt = copies[r->id % 128];
-    k->n_prompt = r->n_prompt;
-    r->score_prompt = true;
-    r->n_score_top = k->n_score_top = n_top;
-}
-
-static void submit(struct group *g, struct sink *k, uint64_t id, uint32_t n_prompt,
-                   uint32_t max_tokens) {
-    sched_submit(g->sched, make(k, id, n_prompt, max_tokens), 0);
-}
 
 // --- one answer
-
-#define CROWD 64
-
-static struct request *crowd_request(struct sink *k, uint32_t i) {
-    static const uint32_t lengths[] = {1, 2, 15, 16, 17, 33, 100, 190};
-    struct request *r = make(k, 1000 + i, lengths[i % 8], 1 + i * 5 % 40);
-    if (i % 2 == 1) r->sampling = (struct sampling){.temperature = 1, .top_p = 1, .seed = i};
-    if (i % 5 == 1) score(r, k, i % 21);
-    r->n_stop_ids = i % 3 == 0 ? 2 : 0;
-    r->stop_ids[0] = i;
-    r->stop_ids[1] = i / 2 + 1;
-    return r;
-}
-
-static void expect_answer(const struct sink *k, const struct toy_answer *a,
-                          const struct request *r) {
-    (void)r;
-    ck_assert_uint_eq(k->n_starts, 1);
-    ck_assert_uint_eq(k->n_finishes, 1);
-    // The toy's own last token makes rows that are not finite; the plain answer does not know that.
-    if (k->finish == FINISH_ERROR) return;
-    ck_assert_uint_eq(k->n_scores, k->n_prompt == 0 ? 0 : k->n_prompt - 1);
-    ck_assert_int_eq(k->finish, a->finish);
-    ck_assert_uint_eq(k->n_tokens, a->n_tokens);
-    ck_assert_mem_eq(k->tokens, a->tokens, a->n_tokens * sizeof a->tokens[0]);
-    ck_assert_uint_eq(k->digest, a->digest);
-}
 
 static void crowd(uint32_t n_ranks, uint32_t seqs, uint32_t budget, uint32_t depth) {
     static struct sink sinks[CROWD];
@@ -262,14 +18,14 @@ static void crowd(uint32_t n_ranks, uint32_t seqs, uint32_t budget, uint32_t dep
     group_form(&g, 40);
     uint32_t n_errors = 0;
     for (uint32_t i = 0; i < CROWD; i++) {
-        struct request *r = crowd_request(&sinks[i], i);
+        struct request *r = group_crowd_request(&sinks[i], i);
         toy_answer(r, VOCAB, &answers[i]);
         sched_submit(g.sched, r, 0);
-        if (draw(&g, 3) == 0) group_step(&g);
+        if (group_draw(&g, 3) == 0) group_step(&g);
     }
     group_run(&g);
     for (uint32_t i = 0; i < CROWD; i++) {
-        expect_answer(&sinks[i], &answers[i], NULL);
+        group_expect(&sinks[i], &answers[i]);
         n_errors += sinks[i].finish == FINISH_ERROR ? 1 : 0;
         free(answers[i].tokens);
     }
@@ -297,10 +53,10 @@ START_TEST(sched_ends_a_request_that_only_reads_its_prompt) {
         struct sink k, other;
         group_start(&g, 1, 4, budgets[i % 3], 1 + i / 3 % 2);
         group_form(&g, 40);
-        struct request *r = make(&k, 1, i < 6 ? 20 : 1, 0);
-        if (i % 2 == 0) score(r, &k, 3);
+        struct request *r = group_request(&k, 1, i < 6 ? 20 : 1, 0);
+        if (i % 2 == 0) group_score(r, &k, 3);
         sched_submit(g.sched, r, 0);
-        submit(&g, &other, 2, 5, 9);
+        group_submit(&g, &other, 2, 5, 9);
         group_run(&g);
         ck_assert_int_eq(k.finish, FINISH_LENGTH);
         ck_assert_uint_eq(k.n_finishes, 1);
@@ -319,11 +75,11 @@ START_TEST(sched_bounds_the_scores_of_a_step) {
     group_start(&g, 1, 16, 4096, 1);
     group_form(&g, 200);
     for (uint32_t i = 0; i < 8; i++) {
-        struct request *r = make(&k[i], i, 200, 1);
-        score(r, &k[i], TOP_LOGPROBS_MAX);
+        struct request *r = group_request(&k[i], i, 200, 1);
+        group_score(r, &k[i], TOP_LOGPROBS_MAX);
         sched_submit(g.sched, r, 0);
     }
-    submit(&g, &plain, 100, 50, 1);
+    group_submit(&g, &plain, 100, 50, 1);
     uint32_t n_steps = 0;
     for (; sched_has_work(g.sched); n_steps++) {
         ck_assert(group_plan(&g));
@@ -349,9 +105,9 @@ START_TEST(sched_plans_decodes_before_prompts_under_the_budget) {
     struct sink a, b;
     group_start(&g, 1, 4, 8, 1);
     group_form(&g, 40);
-    submit(&g, &a, 1, 3, 10);
+    group_submit(&g, &a, 1, 3, 10);
     group_step(&g); // the prompt of a, and its first token
-    submit(&g, &b, 2, 20, 1);
+    group_submit(&g, &b, 2, 20, 1);
     ck_assert(group_plan(&g));
     const struct rank_plan *plan = &g.plans[g.first].ranks[0];
     ck_assert_uint_eq(plan->n_seqs, 2);
@@ -368,10 +124,10 @@ START_TEST(sched_gives_requests_to_the_least_loaded_rank_and_the_lowest_of_equal
     struct sink k[4];
     group_start(&g, 2, 8, 512, 1);
     group_form(&g, 40);
-    submit(&g, &k[0], 1, 100, 1); // rank 0, 7 blocks
-    submit(&g, &k[1], 2, 10, 1);  // rank 1, 1 block
-    submit(&g, &k[2], 3, 10, 1);  // rank 1
-    submit(&g, &k[3], 4, 10, 1);  // rank 1
+    group_submit(&g, &k[0], 1, 100, 1); // rank 0, 7 blocks
+    group_submit(&g, &k[1], 2, 10, 1);  // rank 1, 1 block
+    group_submit(&g, &k[2], 3, 10, 1);  // rank 1
+    group_submit(&g, &k[3], 4, 10, 1);  // rank 1
     ck_assert(group_plan(&g));
     ck_assert_uint_eq(g.plans[g.first].ranks[0].n_seqs, 1);
     ck_assert_uint_eq(g.plans[g.first].ranks[0].n_rows, 100);
@@ -387,7 +143,7 @@ START_TEST(sched_plans_every_rank_and_runs_no_step_without_work) {
     group_start(&g, 3, 4, 16, 1);
     group_form(&g, 40);
     ck_assert(!group_plan(&g));
-    submit(&g, &k, 1, 4, 3);
+    group_submit(&g, &k, 1, 4, 3);
     group_run(&g);
     for (uint32_t i = 0; i < 3; i++)
         ck_assert_uint_eq(toy_steps(g.ranks[i]), 3);
@@ -403,9 +159,9 @@ START_TEST(sched_lets_small_requests_pass_one_that_waits_for_blocks) {
     struct sink big, huge, small;
     group_start(&g, 1, 8, 512, 1);
     group_form(&g, 10);
-    submit(&g, &big, 1, 100, 20);  // 8 blocks
-    submit(&g, &huge, 2, 100, 20); // must wait for them
-    submit(&g, &small, 3, 1, 1);   // fits beside the first
+    group_submit(&g, &big, 1, 100, 20);  // 7 blocks for its prompt
+    group_submit(&g, &huge, 2, 100, 20); // must wait for them
+    group_submit(&g, &small, 3, 1, 1);   // fits beside the first
     group_step(&g);
     ck_assert_uint_eq(big.n_starts, 1);
     ck_assert_uint_eq(huge.n_starts, 0);
@@ -422,11 +178,11 @@ START_TEST(sched_lets_each_request_be_passed_only_so_often) {
     group_start(&g, 1, 2, 512,
                 1); // two slots: big has one, the small ones follow each other in the other
     group_form(&g, 20);
-    submit(&g, &big, 7, 250, 45); // 19 blocks, for longer than they take
-    submit(&g, &huge, 2, 250, 45);
-    submit(&g, &later, 3, 240, 50); // just as large
+    group_submit(&g, &big, 7, 250, 45); // 16 to 19 blocks, for longer than they take
+    group_submit(&g, &huge, 2, 250, 45);
+    group_submit(&g, &later, 3, 240, 50); // just as large
     for (uint32_t i = 0; i < OVERTAKEN_MAX + 8; i++)
-        submit(&g, &small[i], 100 + i, 1, 1);
+        group_submit(&g, &small[i], 100 + i, 1, 1);
     while (big.n_finishes == 0)
         group_step(&g);
     ck_assert_int_eq(big.finish, FINISH_LENGTH); // it did not leave early
@@ -451,10 +207,10 @@ START_TEST(sched_holds_the_queue_and_lets_run_what_runs) {
     struct sink a, b;
     group_start(&g, 1, 8, 512, 2);
     group_form(&g, 40);
-    submit(&g, &a, 1, 20, 9);
+    group_submit(&g, &a, 1, 20, 9);
     group_step(&g);
     sched_hold(g.sched, true);
-    submit(&g, &b, 2, 20, 9);
+    group_submit(&g, &b, 2, 20, 9);
     while (a.n_finishes == 0 || g.n_flights > 0)
         group_step(&g);
     ck_assert_int_eq(a.finish, FINISH_LENGTH);
@@ -475,7 +231,7 @@ START_TEST(sched_does_not_deliver_the_stop_id) {
     struct toy_answer a;
     group_start(&g, 1, 2, 16, 2);
     group_form(&g, 40);
-    struct request *r = make(&k, 1, 4, 20);
+    struct request *r = group_request(&k, 1, 4, 20);
     toy_answer(r, VOCAB, &a);
     r->n_stop_ids = 1;
     r->stop_ids[0] = a.tokens[6];
@@ -499,17 +255,17 @@ START_TEST(sched_ends_a_request_whose_logits_are_not_finite_and_no_other) {
         struct toy_answer a;
         group_start(&g, 1, 4, 64, depth);
         group_form(&g, 40);
-        struct request *r = make(&bad, 1, 5, 20);
+        struct request *r = group_request(&bad, 1, 5, 20);
         r->prompt[2] = VOCAB - 1;
         sched_submit(g.sched, r, 0);
-        r = make(&good, 2, 9, 4);
+        r = group_request(&good, 2, 9, 4);
         toy_answer(r, VOCAB, &a);
         sched_submit(g.sched, r, 0);
         group_run(&g);
         ck_assert_int_eq(bad.finish, FINISH_ERROR);
         ck_assert_int_eq(bad.error, ERR_REQ_NONFINITE);
         ck_assert_uint_eq(bad.n_tokens, 0);
-        expect_answer(&good, &a, NULL);
+        group_expect(&good, &a);
         free(a.tokens);
         group_finish(&g);
     }
@@ -523,8 +279,8 @@ START_TEST(sched_aborts_at_every_stage_and_gets_everything_back) {
             struct sink k, other;
             group_start(&g, 2, 2, 8, depth);
             group_form(&g, 40);
-            submit(&g, &other, 2, 3, 9);
-            submit(&g, &k, 1, 30, 9); // 0: queued; then chunks; then tokens
+            group_submit(&g, &other, 2, 3, 9);
+            group_submit(&g, &k, 1, 30, 9); // 0: queued; then chunks; then tokens
             for (int i = 0; i < stage; i++)
                 group_step(&g);
             sched_abort(g.sched, 1);
@@ -540,23 +296,25 @@ START_TEST(sched_aborts_at_every_stage_and_gets_everything_back) {
 }
 END_TEST
 
-START_TEST(sched_keeps_slot_and_blocks_until_the_last_step_is_over) {
+START_TEST(sched_lets_the_next_step_have_what_an_ended_request_had) {
     struct group g;
-    struct sink k;
+    struct sink k, next;
+    struct toy_answer a;
     group_start(&g, 1, 1, 64, 2);
-    group_form(&g, 40);
-    submit(&g, &k, 1, 20, 9);
-    while (group_plan(&g))
-        continue; // two steps on the way
+    group_form(&g, 3);
+    group_submit(&g, &k, 1, 20, 9);
+    ck_assert(group_plan(&g)); // on its way
+    struct request *r = group_request(&next, 2, 40, 5);
+    toy_answer(r, VOCAB, &a);
+    sched_submit(g.sched, r, 0);
     sched_abort(g.sched, 1);
-    const struct sched_rank *rank = &g.sched->ranks[0];
-    ck_assert_uint_eq(rank->n_free_slots, 0);
-    ck_assert_uint_lt(rank->pages.n_free, rank->pages.n_blocks);
-    ck_assert(group_answer(&g, 0));
-    ck_assert_uint_eq(rank->n_free_slots, 0); // the second is still on the way
-    ck_assert(group_answer(&g, 0));
-    ck_assert_uint_eq(rank->n_free_slots, 1);
-    ck_assert_uint_eq(pages_available(&rank->pages), rank->pages.n_blocks);
+    group_check(&g);
+    ck_assert(group_plan(&g)); // with the same slot and blocks
+    ck_assert_uint_eq(next.n_starts, 1);
+    group_run(&g);
+    group_expect(&next, &a);
+    ck_assert_uint_eq(k.n_tokens, 0);
+    free(a.tokens);
     group_finish(&g);
 }
 END_TEST
@@ -573,69 +331,18 @@ START_TEST(sched_refuses_requests_that_cannot_run) {
     struct sink k, first;
     group_start(&g, 1, 2, 64, 1);
     group_form(&g, 10);
-    expect_refused(&g, make(&k, 1, 0, 1), &k, ERR_REQ_INVALID);
-    expect_refused(&g, make(&k, 1, MODEL_LEN, 1), &k, ERR_REQ_TOO_LARGE);
-    expect_refused(&g, make(&k, 1, 10, UINT32_MAX), &k, ERR_REQ_TOO_LARGE);
-    struct request *r = make(&k, 1, 4, 1);
+    expect_refused(&g, group_request(&k, 1, 0, 1), &k, ERR_REQ_INVALID);
+    expect_refused(&g, group_request(&k, 1, MODEL_LEN, 1), &k, ERR_REQ_TOO_LARGE);
+    expect_refused(&g, group_request(&k, 1, 10, UINT32_MAX), &k, ERR_REQ_TOO_LARGE);
+    struct request *r = group_request(&k, 1, 4, 1);
     r->prompt[3] = VOCAB;
     expect_refused(&g, r, &k, ERR_REQ_INVALID);
-    submit(&g, &first, 9, 4, 1);
-    expect_refused(&g, make(&k, 9, 4, 1), &k, ERR_REQ_INVALID);
-    submit(&g, &k, 2, 200, 1); // fits the model, not the pages
+    group_submit(&g, &first, 9, 4, 1);
+    expect_refused(&g, group_request(&k, 9, 4, 1), &k, ERR_REQ_INVALID);
+    group_submit(&g, &k, 2, 200, 1); // fits the model, not the pages
     group_run(&g);
     ck_assert_int_eq(k.error, ERR_REQ_TOO_LARGE);
     ck_assert_int_eq(first.finish, FINISH_LENGTH);
-    group_finish(&g);
-}
-END_TEST
-
-// --- the group is lost
-
-START_TEST(sched_lose_ends_who_ran_and_keeps_who_waited) {
-    for (uint32_t depth = 1; depth <= 2; depth++) {
-        struct group g;
-        struct sink running, waiting;
-        struct toy_answer a;
-        group_start(&g, 1, 1, 64, depth);
-        group_form(&g, 40);
-        submit(&g, &running, 1, 20, 9);
-        group_step(&g);
-        while (group_plan(&g))
-            continue;
-        struct request *r = make(&waiting, 2, 20, 9);
-        toy_answer(r, VOCAB, &a);
-        sched_submit(g.sched, r, 0);
-        sched_lose(g.sched, 10);
-        ck_assert_int_eq(running.error, ERR_REQ_WORKER_LOST);
-        ck_assert_ptr_nonnull(strstr(running.message, "the worker group was lost"));
-        ck_assert_uint_eq(waiting.n_finishes, 0);
-        group_check(&g);
-        group_form(&g, 40);
-        group_run(&g);
-        expect_answer(&waiting, &a, NULL);
-        free(a.tokens);
-        group_finish(&g);
-    }
-}
-END_TEST
-
-START_TEST(sched_expire_ends_the_queue_when_no_group_comes) {
-    struct group g;
-    struct sink running, waiting;
-    group_start(&g, 1, 1, 64, 1);
-    group_form(&g, 40);
-    submit(&g, &running, 1, 20, 9);
-    group_step(&g);
-    submit(&g, &waiting, 2, 20, 9);
-    ck_assert_int_eq(sched_deadline(g.sched), NO_DEADLINE);
-    sched_lose(g.sched, 10);
-    ck_assert_int_eq(sched_deadline(g.sched), 1010);
-    sched_expire(g.sched, 1009);
-    ck_assert_uint_eq(waiting.n_finishes, 0);
-    sched_expire(g.sched, 1010);
-    ck_assert_int_eq(waiting.error, ERR_REQ_UNAVAILABLE);
-    ck_assert_int_eq(sched_deadline(g.sched), NO_DEADLINE);
-    group_form(&g, 40);
     group_finish(&g);
 }
 END_TEST
@@ -646,15 +353,18 @@ START_TEST(sched_check_sees_books_that_do_not_add_up) {
     struct err_text e;
     group_start(&g, 1, 4, 64, 1);
     group_form(&g, 40);
-    submit(&g, &k, 1, 20, 9);
+    group_submit(&g, &k, 1, 20, 9);
     group_step(&g);
     struct sched_rank *rank = &g.sched->ranks[0];
     rank->n_free_slots--;
     ck_assert_int_eq(sched_check(g.sched, &e), ERR_FATAL_BOOKS);
     rank->n_free_slots++;
-    rank->pages.n_promised++;
+    seq_of(list_first(&rank->running))->n_blocks--;
     ck_assert_int_eq(sched_check(g.sched, &e), ERR_FATAL_BOOKS);
-    rank->pages.n_promised--;
+    seq_of(list_first(&rank->running))->n_blocks++;
+    g.sched->n_resuming++;
+    ck_assert_int_eq(sched_check(g.sched, &e), ERR_FATAL_BOOKS);
+    g.sched->n_resuming--;
     g.sched->n_live++;
     ck_assert_int_eq(sched_check(g.sched, &e), ERR_FATAL_BOOKS);
     g.sched->n_live--;
@@ -668,6 +378,7 @@ START_TEST(request_moves_only_along_its_table) {
     ck_assert(request_may_move(REQ_DECODING, REQ_ENDED));
     ck_assert(!request_may_move(REQ_QUEUED, REQ_DECODING));
     ck_assert(!request_may_move(REQ_DECODING, REQ_PREFILLING));
+    ck_assert(request_may_move(REQ_DECODING, REQ_QUEUED)); // preempted, or replayed
     for (int to = REQ_QUEUED; to <= REQ_ENDED; to++)
         ck_assert(!request_may_move(REQ_ENDED, (enum request_state)to));
 }
@@ -688,10 +399,8 @@ int main(void) {
     tcase_add_test(t, sched_does_not_deliver_the_stop_id);
     tcase_add_test(t, sched_ends_a_request_whose_logits_are_not_finite_and_no_other);
     tcase_add_test(t, sched_aborts_at_every_stage_and_gets_everything_back);
-    tcase_add_test(t, sched_keeps_slot_and_blocks_until_the_last_step_is_over);
+    tcase_add_test(t, sched_lets_the_next_step_have_what_an_ended_request_had);
     tcase_add_test(t, sched_refuses_requests_that_cannot_run);
-    tcase_add_test(t, sched_lose_ends_who_ran_and_keeps_who_waited);
-    tcase_add_test(t, sched_expire_ends_the_queue_when_no_group_comes);
     tcase_add_test(t, sched_check_sees_books_that_do_not_add_up);
     tcase_add_test(t, request_moves_only_along_its_table);
     Suite *s = suite_create("leader_sched");

@@ -152,6 +152,7 @@ static void start_leader(void) {
                                    .pipeline_depth = 2,
                                    .kv_cache_percent = 1,
                                    .step_timeout_ns = 30 * NS_PER_S,
+                                   .recovery_timeout_ns = 30 * NS_PER_S,
                                    .digest = true};
     ck_assert_int_eq(leader_create(&leader, &config, &e), 0);
     ck_assert_int_eq(waker_create(p->env, &client_waker), 0);

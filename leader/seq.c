@@ -1,0 +1,136 @@
+// seq.c: one sequence: its tokens, its place in the line, and what it holds of a rank. sched.c
+// makes and ends sequences, plan.c gives them slots and rows.
+//
+// Slots and blocks are free for the next step as soon as they are given back, also while the last
+// step with them is on the way: a rank runs its steps in the order of their numbers, so whatever is
+// written there later comes after everything that was read.
+#include <string.h>
+
+#include "common/base/check.h"
+#include "common/base/mem.h"
+#include "leader/sched_state.h"
+
+// The last token that is sampled is never fed back, so it needs no place.
+static uint32_t blocks_of(const struct request *r) {
+    return pages_needed((uint64_t)r->n_prompt + (r->max_tokens == 0 ? 0 : r->max_tokens - 1));
+}
+
+struct seq *seq_create(struct request *r) {
+    uint32_t n_blocks = blocks_of(r);
+    struct seq *q = mem_zalloc(sizeof *q + n_blocks * sizeof q->blocks[0]);
+    if (q == NULL) return NULL;
+    q->r = r;
+    q->id = r->id;
+    q->n_prompt = q->n_tokens = q->tokens_capacity = r->n_prompt;
+    q->tokens = r->prompt;
+    r->prompt = NULL;
+    q->max_tokens = r->max_tokens;
+    q->n_blocks_max = n_blocks;
+    q->sampling = r->sampling;
+    q->sampling.steered = r->steering != NULL;
+    q->scored = r->score_prompt;
+    q->n_score_items = r->score_prompt ? r->n_score_top + 1 : 0;
+    q->n_items = r->steering != NULL ? steering_items(r->steering, r->n_stop_ids) : 0;
+    return q;
+}
+
+void seq_destroy(struct seq *q) {
+    mem_free(q->tokens);
+    mem_free(q);
+}
+
+void seq_move(struct seq *q, enum request_state to) {
+    check(request_may_move(q->state, to));
+    q->state = to;
+}
+
+bool seq_before(const struct seq *a, const struct seq *b) {
+    return a->arrival < b->arrival;
+}
+
+struct token_event seq_event(const struct seq *q) {
+    struct token_event ev = {0};
+    ev.sink_context = q->r->sink_context;
+    ev.request_id = q->id;
+    ev.digest = q->digest;
+    return ev;
+}
+
+// Doubles, as nobody knows how long an answer gets: what it may get to is often the context's end.
+bool seq_add_token(struct seq *q, uint32_t token) {
+    if (q->n_tokens == q->tokens_capacity) {
+        uint64_t capacity = 2 * (uint64_t)q->tokens_capacity + KV_BLOCK_TOKENS;
+        uint64_t most = (uint64_t)q->n_prompt + q->max_tokens;
+        if (capacity > most) capacity = most;
+        uint32_t *tokens = mem_resize(q->tokens, capacity * sizeof *tokens);
+        if (tokens == NULL) return false;
+        q->tokens = tokens;
+        q->tokens_capacity = (uint32_t)capacity;
+    }
+    q->tokens[q->n_tokens++] = token;
+    return true;
+}
+
+// --- lines
+
+static void insert_from_end(struct list *list, struct seq *q) {
+    struct list_node *before = list->head.prev;
+    while (before != &list->head && seq_before(q, seq_of(before)))
+        before = before->prev;
+    list_insert(list, before, &q->node);
+}
+
+static void insert_from_head(struct list *list, struct seq *q) {
+    struct list_node *before = &list->head;
+    while (before->next != &list->head && seq_before(seq_of(before->next), q))
+        before = before->next;
+    list_insert(list, before, &q->node);
+}
+
+// Newcomers belong to the end, and who had a slot once came before most that wait for one: neither
+// search is long.
+void seq_enqueue(struct sched *s, struct seq *q) {
+    if (q->n_starts == 0) {
+        insert_from_end(&s->queue, q);
+        return;
+    }
+    insert_from_head(&s->queue, q);
+    s->n_resuming++;
+}
+
+void seq_dequeue(struct sched *s, struct seq *q) {
+    list_remove(&s->queue, &q->node);
+    if (q->n_starts > 0) s->n_resuming--;
+}
+
+// --- slot and blocks
+
+void seq_start(struct sched *s, struct seq *q, uint32_t rank) {
+    struct sched_rank *k = &s->ranks[rank];
+    seq_dequeue(s, q);
+    q->n_starts++;
+    q->rank = rank;
+    q->slot = k->free_slots[--k->n_free_slots];
+    uint32_t n_generated = seq_generated(q);
+    q->n_sampling = n_generated > 0 ? n_generated - 1 : 0;
+    q->n_prefill = q->n_prompt + q->n_sampling;
+    q->n_planned = q->n_told = 0;
+    while (q->n_blocks < pages_needed(q->n_prefill))
+        q->blocks[q->n_blocks++] = pages_take(&k->pages);
+    seq_move(q, REQ_PREFILLING);
+    insert_from_end(&k->running, q);
+}
+
+void seq_leave(struct sched *s, struct seq *q) {
+    struct sched_rank *k = &s->ranks[q->rank];
+    list_remove(&k->running, &q->node);
+    while (q->n_blocks > 0)
+        pages_give(&k->pages, q->blocks[--q->n_blocks]);
+    k->free_slots[k->n_free_slots++] = q->slot;
+}
+
+void seq_resume_later(struct sched *s, struct seq *q) {
+    seq_leave(s, q);
+    seq_move(q, REQ_QUEUED);
+    seq_enqueue(s, q);
+}

@@ -1,0 +1,242 @@
+// leader_replay.c: requests that lose their slot, to older ones or with their group, and go on as
+// if nothing had been.
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/harness/sched_group.h"
+#include "tests/harness/suite.h"
+
+// --- preemption
+
+// Whose answer has no row that is not finite. *id grows.
+static struct request *make_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,
+                                  struct toy_answer *a) {
+    for (;;) {
+        struct request *r = group_request(k, (*id)++, 4, max_tokens);
+        bool whole = true;
+        toy_answer(r, VOCAB, a);
+        for (uint32_t i = 0; i < a->n_tokens; i++)
+            whole &= a->tokens[i] != VOCAB - 1;
+        if (whole) return r;
+        request_destroy(r);
+        free(a->tokens);
+    }
+}
+
+START_TEST(sched_preempts_the_newest_and_every_answer_stays_the_same) {
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        struct group g;
+        struct sink k[6];
+        struct toy_answer a[6];
+        struct sched_counts counts;
+        uint32_t n_ended = 0;
+        uint64_t id = 1;
+        group_start(&g, 1, 8, 64, depth);
+        group_form(&g, 12); // six grow to 6 blocks each
+        for (uint32_t i = 0; i < 6; i++)
+            sched_submit(g.sched, make_whole(&k[i], &id, 90, &a[i]), 0);
+        while (sched_has_work(g.sched)) {
+            group_step(&g);
+            group_check(&g);
+            while (n_ended < 6 && k[n_ended].n_finishes == 1)
+                n_ended++;
+            for (uint32_t i = n_ended; i < 6; i++)
+                ck_assert_uint_eq(k[i].n_finishes, 0); // none before one that came earlier
+        }
+        for (uint32_t i = 0; i < 6; i++) {
+            group_expect(&k[i], &a[i]);
+            free(a[i].tokens);
+        }
+        sched_count(g.sched, &counts);
+        ck_assert_uint_ge(counts.preemptions, 4);
+        ck_assert_uint_eq(counts.replays + counts.replay_mismatches, 0);
+        group_run(&g);
+        group_finish(&g);
+    }
+}
+END_TEST
+
+START_TEST(sched_preempts_nobody_while_blocks_are_free) {
+    struct group g;
+    struct sink k[4];
+    struct sched_counts counts;
+    group_start(&g, 1, 4, 64, 2);
+    group_form(&g, 24);
+    for (uint32_t i = 0; i < 4; i++)
+        group_submit(&g, &k[i], 1 + i, 4, 90);
+    group_run(&g);
+    sched_count(g.sched, &counts);
+    ck_assert_uint_eq(counts.preemptions, 0);
+    group_finish(&g);
+}
+END_TEST
+
+// Twice the blocks that there are, over ranks that lose their group on the way.
+static uint64_t crowd_in_need(uint32_t n_ranks, uint32_t budget, uint32_t depth, uint64_t seed) {
+    static struct sink sinks[CROWD];
+    struct toy_answer answers[CROWD];
+    struct sched_counts counts;
+    struct group g;
+    group_start(&g, n_ranks, 8, budget, depth);
+    group_form(&g, 15); // the longest needs 15
+    g.rng = seed;
+    for (uint32_t i = 0; i < CROWD; i++) {
+        struct request *r = group_crowd_request(&sinks[i], i);
+        r->max_tokens = 1 + i * 5 % 40;
+        toy_answer(r, VOCAB, &answers[i]);
+        sched_submit(g.sched, r, 0);
+    }
+    uint32_t n_losses = 3;
+    while (sched_has_work(g.sched)) {
+        group_step(&g);
+        group_check(&g);
+        if (n_losses == 0 || group_draw(&g, 60) != 0) continue;
+        sched_lose(g.sched, 0);
+        group_check(&g);
+        group_form(&g, 15);
+        n_losses--;
+    }
+    group_run(&g);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        group_expect(&sinks[i], &answers[i]);
+        free(answers[i].tokens);
+    }
+    sched_count(g.sched, &counts);
+    ck_assert_uint_gt(counts.replays, 0);
+    ck_assert_uint_eq(counts.replay_mismatches + counts.requests_lost, 0);
+    group_finish(&g);
+    return counts.preemptions;
+}
+
+START_TEST(sched_answers_do_not_depend_on_preemption_or_replay) {
+    uint64_t n_preemptions = 0;
+    for (uint64_t seed = 1; seed <= 4; seed++) {
+        n_preemptions += crowd_in_need(1, 7, 1, seed);
+        n_preemptions += crowd_in_need(2, 64, 2, seed);
+        n_preemptions += crowd_in_need(3, 512, 2, seed);
+    }
+    ck_assert_uint_gt(n_preemptions, 20);
+}
+END_TEST
+
+START_TEST(sched_says_when_a_replay_comes_out_otherwise) {
+    struct group g;
+    struct sink k;
+    struct sched_counts counts;
+    group_start(&g, 1, 1, 64, 1);
+    group_form(&g, 40);
+    group_submit(&g, &k, 1, 20, 9);
+    while (k.n_tokens < 3)
+        group_step(&g);
+    struct seq *q = sched_find(g.sched, 1);
+    q->tokens[2] = (q->tokens[2] + 1) % (VOCAB - 1); // of what is computed again
+    sched_lose(g.sched, 0);
+    group_form(&g, 40);
+    group_run(&g);
+    sched_count(g.sched, &counts);
+    ck_assert_uint_eq(counts.replay_mismatches, 1);
+    ck_assert_int_eq(k.finish, FINISH_LENGTH);
+    ck_assert_uint_eq(k.n_tokens, 9);
+    group_finish(&g);
+}
+END_TEST
+
+// --- the group is lost
+
+START_TEST(sched_replays_who_ran_before_who_waited) {
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        struct group g;
+        struct sink running, waiting;
+        struct toy_answer a, b;
+        group_start(&g, 1, 1, 64, depth);
+        group_form(&g, 40);
+        struct request *r = group_request(&running, 1, 20, 9);
+        toy_answer(r, VOCAB, &a);
+        sched_submit(g.sched, r, 0);
+        while (running.n_tokens < 3)
+            group_step(&g);
+        while (group_plan(&g))
+            continue;
+        r = group_request(&waiting, 2, 20, 9);
+        toy_answer(r, VOCAB, &b);
+        sched_submit(g.sched, r, 0);
+        sched_lose(g.sched, 10);
+        ck_assert_uint_eq(running.n_finishes + waiting.n_finishes, 0);
+        group_check(&g);
+        group_form(&g, 40);
+        while (running.n_finishes == 0)
+            group_step(&g);
+        ck_assert_uint_eq(waiting.n_starts, 0);
+        group_run(&g);
+        group_expect(&running, &a);
+        group_expect(&waiting, &b);
+        free(a.tokens);
+        free(b.tokens);
+        group_finish(&g);
+    }
+}
+END_TEST
+
+// A request that kills its workers must not do so for ever.
+START_TEST(sched_gives_up_on_a_request_that_never_gets_on) {
+    struct group g;
+    struct sink k, other;
+    group_start(&g, 1, 1, 64, 2);
+    group_form(&g, 40);
+    group_submit(&g, &k, 1, 20, 9);
+    while (k.n_tokens < 3)
+        group_step(&g);
+    group_submit(&g, &other, 2, 20, 9);
+    for (int i = 0; i < REPLAYS_IN_VAIN_MAX; i++) {
+        ck_assert_uint_eq(k.n_finishes, 0);
+        sched_lose(g.sched, 10);
+        group_form(&g, 40);
+        ck_assert(group_plan(&g));
+    }
+    ck_assert_int_eq(k.error, ERR_REQ_WORKER_LOST);
+    group_run(&g);
+    ck_assert_int_eq(other.finish, FINISH_LENGTH);
+    group_finish(&g);
+}
+END_TEST
+
+START_TEST(sched_expire_ends_all_when_no_group_comes) {
+    struct group g;
+    struct sink running, waiting;
+    struct sched_counts counts;
+    group_start(&g, 1, 1, 64, 1);
+    group_form(&g, 40);
+    group_submit(&g, &running, 1, 20, 9);
+    group_step(&g);
+    group_submit(&g, &waiting, 2, 20, 9);
+    ck_assert_int_eq(sched_deadline(g.sched), NO_DEADLINE);
+    sched_lose(g.sched, 10);
+    ck_assert_int_eq(sched_deadline(g.sched), 1010);
+    sched_expire(g.sched, 1009);
+    ck_assert_uint_eq(running.n_finishes + waiting.n_finishes, 0);
+    sched_expire(g.sched, 1010);
+    ck_assert_int_eq(running.error, ERR_REQ_WORKER_LOST);
+    ck_assert_ptr_nonnull(strstr(running.message, "the worker group was lost"));
+    ck_assert_int_eq(waiting.error, ERR_REQ_UNAVAILABLE);
+    ck_assert_int_eq(sched_deadline(g.sched), NO_DEADLINE);
+    sched_count(g.sched, &counts);
+    ck_assert_uint_eq(counts.requests_lost, 1);
+    group_form(&g, 40);
+    group_finish(&g);
+}
+END_TEST
+
+int main(void) {
+    TCase *t = tcase_create("replay");
+    tcase_set_timeout(t, 120);
+    tcase_add_test(t, sched_preempts_the_newest_and_every_answer_stays_the_same);
+    tcase_add_test(t, sched_preempts_nobody_while_blocks_are_free);
+    tcase_add_test(t, sched_answers_do_not_depend_on_preemption_or_replay);
+    tcase_add_test(t, sched_says_when_a_replay_comes_out_otherwise);
+    tcase_add_test(t, sched_replays_who_ran_before_who_waited);
+    tcase_add_test(t, sched_gives_up_on_a_request_that_never_gets_on);
+    tcase_add_test(t, sched_expire_ends_all_when_no_group_comes);
+    Suite *s = suite_create("leader_replay");
+    suite_add_tcase(s, t);
+    return suite_run(s);
+}
