@@ -74,6 +74,7 @@ struct kernel_ops {
     void (*add)(float *y, const float *x, uint32_t n);            // y += x
     void (*scale)(float *y, const float *x, float a, uint32_t n); // y = a * x; y may be x
     void (*axpy)(float *y, const float *x, float a, uint32_t n);  // y = fma(a, x, y)
+    void (*clamp)(float *x, float limit, uint32_t n); // in place, to [-limit, limit]; NaN stays
     // In place: x = exp(x - max) / sum, sum in the contract's lane order. n >= 1.
     void (*softmax)(float *x, uint32_t n);
     void (*sigmoid)(float *x, uint32_t n);
@@ -101,6 +102,12 @@ const char *kernel_ops_available(void);
 // may lie at any byte address.
 void matrix_pack(const struct matrix *w, void *dst, const void *src, enum dtype src_dtype,
                  size_t src_stride);
+
+// The same from a source [n_in, n_out] (inputs of all columns behind each other): packs the inputs
+// [range[0], range[0] + range[1]) of every column. src points at the first of them; other ranges
+// may be packed by other threads at the same time. Padding columns are left alone: they are zero.
+void matrix_pack_inputs(const struct matrix *w, void *dst, const void *src, enum dtype src_dtype,
+                        const uint32_t range[2]);
 
 // Scalar functions of the contract (elementary.c): equal to their vector forms bit for bit.
 float elementary_exp(float x);  // flushes below -87.33 to +0; +inf above 88.72

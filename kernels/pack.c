@@ -78,3 +78,18 @@ void matrix_pack(const struct matrix *w, void *dst, const void *src, enum dtype 
         }
     }
 }
+
+void matrix_pack_inputs(const struct matrix *w, void *dst, const void *src, enum dtype src_dtype,
+                        const uint32_t range[2]) {
+    check(range[0] <= w->n_in && range[1] <= w->n_in - range[0] && (uintptr_t)dst % 4 == 0);
+    size_t element = dtype_bytes(w->dtype), src_element = dtype_bytes(src_dtype);
+    for (uint32_t i = 0; i < range[1]; i++) {
+        for (uint32_t column = 0; column < w->n_out; column += PANEL_COLS) {
+            uint32_t left = w->n_out - column, n = left < PANEL_COLS ? left : PANEL_COLS;
+            size_t at = (size_t)column * w->n_in + (size_t)(range[0] + i) * PANEL_COLS;
+            convert((unsigned char *)dst + at * element, w->dtype,
+                    (const unsigned char *)src + ((size_t)i * w->n_out + column) * src_element,
+                    src_dtype, n);
+        }
+    }
+}

@@ -200,6 +200,13 @@ static void ref_axpy(float *y, const float *x, float a, uint32_t n) {
         y[i] = fmaf(a, x[i], y[i]);
 }
 
+static void ref_clamp(float *x, float limit, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (x[i] > limit) x[i] = limit;
+        if (x[i] < -limit) x[i] = -limit;
+    }
+}
+
 static void ref_softmax(float *x, uint32_t n) {
     float m = lane_max(x, n);
     for (uint32_t i = 0; i < n; i++)
@@ -262,6 +269,7 @@ static const struct kernel_ops ops = {
     .add = ref_add,
     .scale = ref_scale,
     .axpy = ref_axpy,
+    .clamp = ref_clamp,
     .softmax = ref_softmax,
     .sigmoid = ref_sigmoid,
     .exp = ref_exp,

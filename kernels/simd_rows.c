@@ -80,6 +80,15 @@ static void axpy(float *y, const float *x, float a, uint32_t n) {
     }
 }
 
+static void clamp(float *x, float limit, uint32_t n) {
+    vec high = vec_set(limit), low = vec_set(-limit);
+    FOR_VECTORS(i, n) {
+        vec v = load_at(x, i, n);
+        v = vec_if_greater(v, high, high, v);
+        store_at(x, i, n, vec_if_greater(low, v, low, v));
+    }
+}
+
 // exp(x - m) of the elements at i, +0 in lanes without one.
 static vec exp_at(const float *x, uint32_t i, uint32_t n, float m) {
     return vec_first_n(vec_exp(vec_sub(load_at(x, i, n), vec_set(m))), lanes_at(i, n), vec_zero());
@@ -181,6 +190,7 @@ static const struct kernel_ops ops = {
     .add = add,
     .scale = scale,
     .axpy = axpy,
+    .clamp = clamp,
     .softmax = softmax,
     .sigmoid = sigmoid,
     .exp = exp_each,

@@ -114,7 +114,7 @@ static float *query_of(const struct forward *f, uint32_t kv_head, uint32_t row) 
 static void norm_and_rotate(const struct forward *f, float *y, const float *x, const float *norm,
                             uint32_t row) {
     const struct model_spec *spec = f->spec;
-    if (norm != NULL)
+    if (spec->qk_norm == QK_NORM_HEAD)
         f->ops->rms_norm(y, x, norm, spec->head_dim, spec->norm_eps);
     else if (y != x)
         memcpy(y, x, spec->head_dim * sizeof *y);
@@ -139,10 +139,23 @@ static void spread_row(const struct attn_layer *al, uint32_t row, uint32_t kv_he
     kv_write(&f->kv, f->ops, &at, key, value);
 }
 
+// Norms over all heads of a row and limits on its values come before the heads part.
+static void prepare_row(const struct attn_layer *al, uint32_t row) {
+    struct forward *f = al->f;
+    const struct model_spec *spec = f->spec;
+    float *q = f->attn.qkv + (size_t)row * f->attn.qkv_dim, *k = q + spec->n_heads * spec->head_dim;
+    if (spec->qk_norm == QK_NORM_WIDE) {
+        f->ops->rms_norm(q, q, al->w->q_norm, spec->n_heads * spec->head_dim, spec->norm_eps);
+        f->ops->rms_norm(k, k, al->w->k_norm, spec->n_kv_heads * spec->head_dim, spec->norm_eps);
+    }
+    if (spec->clip_qkv != 0) f->ops->clamp(q, spec->clip_qkv, f->attn.qkv_dim);
+}
+
 static void spread_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct attn_layer *al = context;
     for (uint32_t row = row_begin; row < row_end; row++) {
+        prepare_row(al, row);
         for (uint32_t kv_head = 0; kv_head < al->f->spec->n_kv_heads; kv_head++)
             spread_row(al, row, kv_head);
     }
@@ -227,6 +240,7 @@ static void project_out(struct attn_layer *al) {
         .n_rows = f->batch.n_rows,
         .bias = al->w->o_bias,
         .residual = f->x,
+        .residual_scale = f->spec->scale.residual,
     };
     linear_run(f->pool, &out);
 }

@@ -76,6 +76,16 @@ static int find_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     return 0;
 }
 
+// The shared expert comes behind the chosen ones.
+static void add_shared(const struct forward *f, float *sum, uint32_t row) {
+    uint32_t hidden = f->spec->hidden;
+    const float *shared = f->expert.shared + (size_t)row * hidden;
+    if (f->spec->shared.gated)
+        f->ops->axpy(sum, shared, f->expert.shared_weights[row], hidden);
+    else
+        f->ops->add(sum, shared, hidden);
+}
+
 // From +0 in the router's order, then the residual: the same order wherever the experts ran.
 static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     struct forward *f = context;
@@ -89,7 +99,8 @@ static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32
             f->ops->axpy(sum, rows + (size_t)f->dispatch.pair_index[at] * hidden,
                          f->route.weights[at], hidden);
         }
-        f->ops->add(f->x + (size_t)row * hidden, sum, hidden);
+        if (f->spec->shared.inner != 0) add_shared(f, sum, row);
+        forward_add(f, f->x + (size_t)row * hidden, sum, hidden);
     }
 }
 

@@ -20,7 +20,7 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 }
 
 static uint32_t inner_max(const struct model_spec *spec) {
-    uint32_t max = 0;
+    uint32_t max = spec->shared.inner;
     for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
         uint32_t inner = spec->ffn[layer] == FFN_MOE ? spec->inner_expert : spec->inner_dense;
         if (inner > max) max = inner;
@@ -40,6 +40,10 @@ void expert_lay(struct forward *f, struct scratch *s) {
     x->gate = scratch_take(s, (size_t)x->group_rows * x->inner_max, sizeof(float));
     x->up = scratch_take(s, (size_t)x->group_rows * x->inner_max, sizeof(float));
     x->y = scratch_take(s, (size_t)x->group_rows * spec->hidden, sizeof(float));
+    if (spec->shared.inner != 0) {
+        x->shared = scratch_take(s, f->config.rows_max * (size_t)spec->hidden, sizeof(float));
+        x->shared_weights = scratch_take(s, f->config.rows_max, sizeof(float));
+    }
     x->order = scratch_take(s, pairs, sizeof *x->order);
     x->begin = scratch_take(s, (size_t)n_local + 1, sizeof *x->begin);
     x->segments = scratch_take(s, x->group_rows, sizeof *x->segments);
@@ -238,28 +242,58 @@ void expert_run(struct forward *f, uint32_t layer) {
     }
 }
 
-// --- dense layers: the same, with all rows of the step and one set of weights
+// --- dense layers and shared experts: the same, with all rows of the step and one set of weights
 
 struct dense_rows {
     struct forward *f;
-    float *x; // residual rows of the group
+    float *to; // of the group's first row
 };
 
 static void add_residual(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct dense_rows *g = context;
     size_t hidden = g->f->spec->hidden, at = row_begin * hidden;
-    g->f->ops->add(g->x + at, g->f->expert.y + at, (uint32_t)((row_end - row_begin) * hidden));
+    forward_add(g->f, g->to + at, g->f->expert.y + at, (uint32_t)((row_end - row_begin) * hidden));
 }
 
-void dense_forward(struct forward *f, uint32_t layer) {
+static void keep_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct dense_rows *g = context;
+    size_t hidden = g->f->spec->hidden, at = row_begin * hidden;
+    memcpy(g->to + at, g->f->expert.y + at, (row_end - row_begin) * hidden * sizeof(float));
+}
+
+// The FFN of normed, handed to finish in groups of rows: with the rows of to that belong to them.
+static void run_all_rows(struct forward *f, const struct expert_weights *w, float *to,
+                         pool_rows_body *finish) {
     for (uint32_t first = 0; first < f->batch.n_rows; first += f->expert.group_rows) {
         uint32_t n = smaller(f->batch.n_rows - first, f->expert.group_rows);
         size_t at = (size_t)first * f->spec->hidden;
         f->expert.n_segments = 0;
-        add_segments(&f->expert, &forward_layer(f, layer)->dense, 0, n);
+        add_segments(&f->expert, w, 0, n);
         run_group(&(struct ffn_group){f, f->normed + at});
-        pool_run_rows(f->pool, n, f->spec->hidden, add_residual,
-                      &(struct dense_rows){f, f->x + at});
+        pool_run_rows(f->pool, n, f->spec->hidden, finish, &(struct dense_rows){f, to + at});
     }
+}
+
+void dense_forward(struct forward *f, uint32_t layer) {
+    run_all_rows(f, &forward_layer(f, layer)->dense, f->x, add_residual);
+}
+
+void shared_forward(struct forward *f, uint32_t layer) {
+    const struct layer_weights *w = forward_layer(f, layer);
+    if (f->spec->shared.inner == 0) return;
+    run_all_rows(f, &w->shared, f->expert.shared, keep_rows);
+    if (!f->spec->shared.gated) return;
+    struct linear weights = {
+        .ops = f->ops,
+        .w = &w->shared_weight,
+        .x = f->normed,
+        .ldx = f->spec->hidden,
+        .y = f->expert.shared_weights,
+        .ldy = 1,
+        .n_rows = f->batch.n_rows,
+    };
+    linear_run(f->pool, &weights);
+    f->ops->sigmoid(f->expert.shared_weights, f->batch.n_rows);
 }

@@ -1,5 +1,5 @@
-// expert.h: the feed-forward networks: this rank's experts over the pairs that dispatch listed, and
-// dense layers.
+// expert.h: the feed-forward networks: this rank's experts over the pairs that dispatch listed, the
+// shared expert and dense layers over this rank's own rows.
 //
 // Rows are sorted by expert, so that an expert's weights are read once for all rows that want it.
 // How rows are grouped cannot change a bit: rows never meet in a sum.
@@ -28,6 +28,8 @@ struct expert {
     float *x;                     // [group_rows, hidden] gathered
     float *gate, *up;             // [group_rows, inner_max]
     float *y;                     // [group_rows, hidden]
+    float *shared;                // [rows_max, hidden] what the shared expert returned
+    float *shared_weights;        // [rows_max] where it is gated
     uint32_t *order;              // pair indexes sorted by expert
     uint32_t *begin;              // [n_local_experts + 1] of each expert in order
     struct ffn_segment *segments; // [group_rows]
@@ -39,6 +41,8 @@ struct expert {
 void expert_lay(struct forward *f, struct scratch *s);
 // combine.out[p] = expert(pairs[p]) for every pair.
 void expert_run(struct forward *f, uint32_t layer);
+// expert.shared = the shared expert of normed, where the model has one.
+void shared_forward(struct forward *f, uint32_t layer);
 // x += ffn(normed), of a dense layer.
 void dense_forward(struct forward *f, uint32_t layer);
 

@@ -43,4 +43,14 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
 // normed = rms_norm(x) * weight, for the step's rows.
 void forward_norm(struct forward *f, const float *weight);
 
+// A part of the residual stream takes in what a block returned for it: x += y, or the multiple
+// that the model's spec asks for.
+static inline void forward_add(const struct forward *f, float *x, const float *y, uint32_t n) {
+    float multiplier = f->spec->scale.residual;
+    if (multiplier == 0)
+        f->ops->add(x, y, n);
+    else
+        f->ops->axpy(x, y, multiplier, n);
+}
+
 #endif

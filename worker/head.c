@@ -75,6 +75,16 @@ static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
                          f->config.weights->final_norm, f->spec->hidden, f->spec->norm_eps);
 }
 
+static void scale_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct head_tile *tile = context;
+    struct forward *f = tile->f;
+    for (uint32_t i = row_begin; i < row_end; i++) {
+        float *logits = tile_logits(f, tile->first) + (size_t)i * f->spec->vocab;
+        f->ops->scale(logits, logits, f->spec->scale.logits, f->spec->vocab);
+    }
+}
+
 uint32_t head_logits(struct forward *f, uint32_t first) {
     struct head *h = &f->head;
     struct head_tile tile = {f, first};
@@ -90,6 +100,7 @@ uint32_t head_logits(struct forward *f, uint32_t first) {
         .n_rows = n,
     };
     linear_run(f->pool, &logits);
+    if (f->spec->scale.logits != 0) pool_run_rows(f->pool, n, f->spec->vocab, scale_rows, &tile);
     return n;
 }
 

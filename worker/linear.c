@@ -30,8 +30,12 @@ static void finish_rows(const struct linear *l, uint32_t row_begin, uint32_t row
     for (uint32_t row = row_begin; row < row_end; row++) {
         float *y = l->y + row * l->ldy + cols[0];
         if (l->bias != NULL) l->ops->add(y, l->bias + cols[0], n);
-        if (l->residual != NULL)
-            l->ops->add(l->residual + (size_t)row * l->w->n_out + cols[0], y, n);
+        if (l->residual == NULL) continue;
+        float *residual = l->residual + (size_t)row * l->w->n_out + cols[0];
+        if (l->residual_scale == 0)
+            l->ops->add(residual, y, n);
+        else
+            l->ops->axpy(residual, y, l->residual_scale, n);
     }
 }
 

@@ -11,7 +11,7 @@
 // Rows of one work item: their inputs stay in a core's cache while panels pass by.
 #define ROW_TILE 64
 
-// y = x w^T + bias, then residual += y.
+// y = x w^T + bias, then residual += y (times residual_scale where that is not 0).
 struct linear {
     const struct kernel_ops *ops;
     const struct matrix *w;
@@ -21,6 +21,7 @@ struct linear {
     uint32_t n_rows;
     const float *bias; // [n_out], or NULL
     float *residual;   // [n_rows, n_out], row stride n_out; or NULL
+    float residual_scale;
 };
 void linear_run(struct pool *pool, const struct linear *l);
 

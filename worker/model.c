@@ -112,10 +112,13 @@ static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     struct forward *f = context;
     const struct weights *w = f->config.weights;
     size_t hidden = f->spec->hidden, row_bytes = hidden * dtype_bytes(w->dtype);
-    for (uint32_t row = row_begin; row < row_end; row++)
-        f->ops->unpack(f->x + row * hidden,
-                       (const uint8_t *)w->embed + f->batch.token[row] * row_bytes, w->dtype,
+    float multiplier = f->spec->scale.embedding;
+    for (uint32_t row = row_begin; row < row_end; row++) {
+        float *x = f->x + row * hidden;
+        f->ops->unpack(x, (const uint8_t *)w->embed + f->batch.token[row] * row_bytes, w->dtype,
                        f->spec->hidden);
+        if (multiplier != 0) f->ops->scale(x, x, multiplier, f->spec->hidden);
+    }
 }
 
 struct norm_rows {
@@ -142,6 +145,9 @@ static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
     route_topk(f, layer);
     phase_end(m, PHASE_ROUTE);
+    shared_forward(f, layer);
+    phase_end(m, PHASE_DENSE);
+    route_weigh_input(f);
     int rc = dispatch_rows(f, layer, e);
     phase_end(m, PHASE_DISPATCH);
     if (rc != 0) return rc;

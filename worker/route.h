@@ -12,15 +12,24 @@ struct route {
     float *scores;     // [rows_max, n_experts]
     uint32_t *experts; // [rows_max, top_k] in the router's order
     float *weights;    // [rows_max, top_k]
+    float *chosen_by;  // [n_threads, n_experts]
 };
 
 void route_lay(struct forward *f, struct scratch *s);
 // Reads normed, fills experts and weights of the step's rows.
 void route_topk(struct forward *f, uint32_t layer);
+// Of a router that weighs the experts' input: normed becomes that input, and all weights become 1.
+void route_weigh_input(struct forward *f);
 
-// One row: scores (changed in place from logits) to top_k experts and weights. Chooses k different
-// experts whatever the numbers are.
-void route_row(const struct router_spec *router, const struct kernel_ops *ops, float *scores,
-               uint32_t *experts, float *weights);
+// How rows are routed in one layer, with the memory for one row at a time.
+struct route_rule {
+    const struct router_spec *router;
+    const struct kernel_ops *ops;
+    const float *selection_bias; // [n_experts], or NULL
+    float *chosen_by;            // [n_experts]
+};
+// One row: logits (changed in place) to top_k experts and weights. Chooses k different experts
+// whatever the numbers are.
+void route_row(const struct route_rule *rule, float *logits, uint32_t *experts, float *weights);
 
 #endif

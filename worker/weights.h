@@ -21,11 +21,14 @@ struct layer_weights {
     float *attn_norm, *ffn_norm; // [hidden]
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
     struct matrix o;   // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
-    float *qkv_bias, *o_bias;       // NULL = none
-    float *q_norm, *k_norm;         // [head_dim], NULL = none
-    struct matrix router;           // [n_experts, hidden]
-    struct expert_weights dense;    // of a dense layer (TENSOR_GATE, UP, DOWN)
-    struct expert_weights *experts; // [n_local_experts], of an MoE layer
+    float *qkv_bias, *o_bias;            // NULL = none
+    float *q_norm, *k_norm;              // NULL = none; [head_dim], or of all heads (QK_NORM_WIDE)
+    struct matrix router;                // [n_experts, hidden]
+    float *router_bias, *selection_bias; // [n_experts], NULL = none
+    struct expert_weights shared;        // of the shared expert, where the model has one
+    struct matrix shared_weight;         // [1, hidden], where it is gated
+    struct expert_weights dense;         // of a dense layer (TENSOR_GATE, UP, DOWN)
+    struct expert_weights *experts;      // [n_local_experts], of an MoE layer
 };
 
 struct weights {

@@ -21,24 +21,12 @@ struct builder {
     struct err_text *e;
 };
 
-struct shape {
-    uint64_t dims[2];
-    uint32_t n_dims;
-};
-
-static struct shape shape_2(uint64_t rows, uint64_t cols) {
-    return (struct shape){{rows, cols}, 2};
-}
-static struct shape shape_1(uint64_t n) {
-    return (struct shape){{n, 0}, 1};
-}
-
 static int no_memory(struct builder *b) {
     return err_set(b->e, ERR_FATAL_NOMEM, "no memory for the weights");
 }
 
 static int wrong_shape(struct builder *b, const struct safetensors_tensor *t,
-                       const struct shape *want) {
+                       const struct tensor_place *want) {
     char expected[64], found[128];
     safetensors_shape_text(expected, sizeof expected, want->dims, want->n_dims);
     safetensors_shape_text(found, sizeof found, t->shape, t->n_dims);
@@ -47,23 +35,47 @@ static int wrong_shape(struct builder *b, const struct safetensors_tensor *t,
                    found);
 }
 
+// What the forward pass wants of a tensor: a matrix, or a vector where cols is 0.
+struct want {
+    uint32_t rows, cols;
+};
+
+static struct tensor_place place_of(const struct builder *b, const struct tensor_ref *ref,
+                                    struct want want) {
+    uint32_t cols = want.cols == 0 ? 1 : want.cols;
+    struct tensor_place place = {.dims = {want.rows, cols},
+                                 .n_dims = want.cols == 0 ? 1 : 2,
+                                 .row_stride = cols,
+                                 .column_stride = 1};
+    if (b->family->tensor_place != NULL) b->family->tensor_place(b->spec, ref, &place);
+    uint64_t elements = 1;
+    for (uint32_t i = 0; i < place.n_dims; i++)
+        elements *= place.dims[i];
+    check(want.rows > 0 &&
+          place.offset + (want.rows - 1) * place.row_stride + (cols - 1) * place.column_stride <
+              elements);
+    return place;
+}
+
 // Looks up a tensor that must be there and checks what its header says.
-static int find(struct builder *b, struct tensor_ref ref, struct shape want,
-                const struct safetensors_tensor **out) {
+static int find(struct builder *b, struct tensor_ref ref, struct want want,
+                struct weights_source *out) {
     char name[TENSOR_NAME_MAX];
     enum dtype dtype;
     check(b->family->tensor_name(b->spec, &ref, name, sizeof name));
+    const struct tensor_place place = place_of(b, &ref, want);
     const struct safetensors_tensor *t = safetensors_find(b->st, name);
     if (t == NULL) return err_set(b->e, ERR_FATAL_MODEL, "tensor %s is missing", name);
-    if (t->n_dims != want.n_dims ||
-        memcmp(t->shape, want.dims, want.n_dims * sizeof want.dims[0]) != 0)
-        return wrong_shape(b, t, &want);
+    if (t->n_dims != place.n_dims ||
+        memcmp(t->shape, place.dims, place.n_dims * sizeof place.dims[0]) != 0)
+        return wrong_shape(b, t, &place);
     if (!safetensors_dtype(t, &dtype))
         return err_set(b->e, ERR_FATAL_MODEL,
                        "tensor %s has type %s; only F32, F16 and BF16 are supported", name,
                        safetensors_type_name(t));
     b->used[t - safetensors_at(b->st, 0)] = 1;
-    *out = t;
+    *out =
+        (struct weights_source){t, want.rows, place.offset, place.row_stride, place.column_stride};
     return 0;
 }
 
@@ -75,20 +87,21 @@ static struct weights_item *add_item(struct builder *b, uint32_t n_cols) {
 }
 
 static int add_source(struct builder *b, struct weights_item *item, struct tensor_ref ref,
-                      uint32_t n_rows, bool is_vector) {
-    const struct safetensors_tensor *t;
-    int rc = find(b, ref, is_vector ? shape_1(n_rows) : shape_2(n_rows, item->n_cols), &t);
+                      struct want want) {
+    struct weights_source source;
+    int rc = find(b, ref, want, &source);
     if (rc != 0) return rc;
     enum dtype dtype = DTYPE_F32;
-    check(safetensors_dtype(t, &dtype));
+    check(safetensors_dtype(source.tensor, &dtype));
     if (item->n_sources > 0 && dtype != item->src_dtype)
         return err_set(b->e, ERR_FATAL_MODEL, "tensors %s and %s have different types",
-                       item->sources[0]->name, t->name);
+                       item->sources[0].tensor->name, source.tensor->name);
+    item->by_columns = source.row_stride != item->n_cols;
+    check(item->by_columns ? item->n_sources == 0 : source.column_stride == 1);
     item->src_dtype = dtype;
-    item->sources[item->n_sources] = t;
-    item->source_rows[item->n_sources++] = n_rows;
-    item->n_rows += n_rows;
-    b->plan->source_bytes += t->bytes;
+    item->sources[item->n_sources++] = source;
+    item->n_rows += want.rows;
+    b->plan->source_bytes += (uint64_t)want.rows * item->n_cols * dtype_bytes(dtype);
     return 0;
 }
 
@@ -104,14 +117,15 @@ static int add_vector(struct builder *b, float **out, uint32_t layer, const stru
     item->dst_dtype = DTYPE_F32;
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n_parts; i++)
-        rc = add_source(b, item, (struct tensor_ref){parts[i].kind, layer, 0}, parts[i].n, true);
+        rc = add_source(b, item, (struct tensor_ref){parts[i].kind, layer, 0},
+                        (struct want){parts[i].n, 0});
     if (rc != 0) return rc;
     *out = item->vector = weights_alloc(b->w, (size_t)item->n_rows * sizeof(float), MATRIX_ALIGN);
     return *out == NULL ? no_memory(b) : 0;
 }
 
-static int add_norm(struct builder *b, float **out, enum tensor_kind kind, uint32_t layer,
-                    uint32_t n) {
+static int add_one(struct builder *b, float **out, enum tensor_kind kind, uint32_t layer,
+                   uint32_t n) {
     return add_vector(b, out, layer, &(struct part){kind, n}, 1);
 }
 
@@ -127,7 +141,7 @@ static int fill_matrix(struct builder *b, const struct matrix *m, struct tensor_
     item->packed = m;
     item->expert = ref.kind == TENSOR_EXPERT_GATE || ref.kind == TENSOR_EXPERT_UP ||
                    ref.kind == TENSOR_EXPERT_DOWN;
-    return add_source(b, item, ref, m->n_out, false);
+    return add_source(b, item, ref, (struct want){m->n_out, m->n_in});
 }
 
 static struct matrix matrix_shape(const struct builder *b, uint32_t n_out, uint32_t n_in,
@@ -148,10 +162,11 @@ static int plan_embedding(struct builder *b) {
     item->rows = w->embed;
     // A tied head is packed from the same bytes, read once.
     if (s->tied_embeddings) item->packed = &w->head;
-    rc = add_source(b, item, (struct tensor_ref){.kind = TENSOR_EMBED}, s->vocab, false);
+    rc = add_source(b, item, (struct tensor_ref){.kind = TENSOR_EMBED},
+                    (struct want){s->vocab, s->hidden});
     if (rc == 0 && !s->tied_embeddings)
         rc = fill_matrix(b, &w->head, (struct tensor_ref){.kind = TENSOR_HEAD});
-    if (rc == 0) rc = add_norm(b, &w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
+    if (rc == 0) rc = add_one(b, &w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
     return rc;
 }
 
@@ -168,22 +183,32 @@ static int plan_qkv(struct builder *b, struct layer_weights *l, uint32_t layer) 
     struct weights_item *item = add_item(b, s->hidden);
     item->packed = &l->qkv;
     for (int i = 0; rc == 0 && i < 3; i++)
-        rc = add_source(b, item, (struct tensor_ref){rows[i].kind, layer, 0}, rows[i].n, false);
+        rc = add_source(b, item, (struct tensor_ref){rows[i].kind, layer, 0},
+                        (struct want){rows[i].n, s->hidden});
     if (rc == 0 && s->attn_bias) rc = add_vector(b, &l->qkv_bias, layer, biases, 3);
     return rc;
+}
+
+static int plan_qk_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    if (s->qk_norm == QK_NORM_NONE) return 0;
+    bool wide = s->qk_norm == QK_NORM_WIDE;
+    uint32_t q = wide ? s->n_heads * s->head_dim : s->head_dim;
+    uint32_t k = wide ? s->n_kv_heads * s->head_dim : s->head_dim;
+    int rc = add_one(b, &l->q_norm, TENSOR_Q_NORM, layer, q);
+    return rc == 0 ? add_one(b, &l->k_norm, TENSOR_K_NORM, layer, k) : rc;
 }
 
 static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
     l->o = matrix_shape(b, s->hidden, s->n_heads * s->head_dim, spec_attn_segments(s));
-    int rc = add_norm(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, s->hidden);
+    int rc = add_one(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, s->hidden);
     if (rc == 0) rc = plan_qkv(b, l, layer);
-    if (rc == 0 && s->qk_norm) rc = add_norm(b, &l->q_norm, TENSOR_Q_NORM, layer, s->head_dim);
-    if (rc == 0 && s->qk_norm) rc = add_norm(b, &l->k_norm, TENSOR_K_NORM, layer, s->head_dim);
+    if (rc == 0) rc = plan_qk_norms(b, l, layer);
     if (rc == 0) rc = alloc_matrix(b, &l->o);
     if (rc == 0) rc = fill_matrix(b, &l->o, (struct tensor_ref){TENSOR_O, layer, 0});
-    if (rc == 0 && s->attn_out_bias) rc = add_norm(b, &l->o_bias, TENSOR_O_BIAS, layer, s->hidden);
-    if (rc == 0) rc = add_norm(b, &l->ffn_norm, TENSOR_FFN_NORM, layer, s->hidden);
+    if (rc == 0 && s->attn_out_bias) rc = add_one(b, &l->o_bias, TENSOR_O_BIAS, layer, s->hidden);
+    if (rc == 0) rc = add_one(b, &l->ffn_norm, TENSOR_FFN_NORM, layer, s->hidden);
     return rc;
 }
 
@@ -191,6 +216,21 @@ static void shape_ffn(const struct builder *b, struct expert_weights *x, uint32_
     uint32_t hidden = b->spec->hidden;
     x->gate = x->up = matrix_shape(b, inner, hidden, 1);
     x->down = matrix_shape(b, hidden, inner, spec_inner_segments(inner));
+}
+
+// gate, up and down are tensor kinds behind each other.
+static int fill_ffn(struct builder *b, struct expert_weights *x, struct tensor_ref gate) {
+    static_assert(TENSOR_UP == TENSOR_GATE + 1 && TENSOR_DOWN == TENSOR_GATE + 2 &&
+                      TENSOR_SHARED_DOWN == TENSOR_SHARED_GATE + 2 &&
+                      TENSOR_EXPERT_DOWN == TENSOR_EXPERT_GATE + 2,
+                  "an FFN's kinds stand together");
+    struct tensor_ref up = gate, down = gate;
+    up.kind += 1;
+    down.kind += 2;
+    int rc = fill_matrix(b, &x->gate, gate);
+    if (rc == 0) rc = fill_matrix(b, &x->up, up);
+    if (rc == 0) rc = fill_matrix(b, &x->down, down);
+    return rc;
 }
 
 static size_t round_up(size_t n, size_t unit) {
@@ -209,39 +249,40 @@ static size_t lay_record(struct expert_weights *x, uint8_t *at) {
     return round_up(used, EXPERT_ALIGN);
 }
 
-static int plan_dense(struct builder *b, struct layer_weights *l, uint32_t layer) {
-    shape_ffn(b, &l->dense, b->spec->inner_dense);
-    void *record = weights_alloc(b->w, lay_record(&l->dense, NULL), EXPERT_ALIGN);
+// A feed-forward network that every rank holds whole: gate, up and down are kinds behind each
+// other.
+static int plan_ffn(struct builder *b, struct expert_weights *x, struct tensor_ref gate,
+                    uint32_t inner) {
+    shape_ffn(b, x, inner);
+    void *record = weights_alloc(b->w, lay_record(x, NULL), EXPERT_ALIGN);
     if (record == NULL) return no_memory(b);
-    lay_record(&l->dense, record);
-    int rc = fill_matrix(b, &l->dense.gate, (struct tensor_ref){TENSOR_GATE, layer, 0});
-    if (rc == 0) rc = fill_matrix(b, &l->dense.up, (struct tensor_ref){TENSOR_UP, layer, 0});
-    if (rc == 0) rc = fill_matrix(b, &l->dense.down, (struct tensor_ref){TENSOR_DOWN, layer, 0});
-    return rc;
+    lay_record(x, record);
+    return fill_ffn(b, x, gate);
+}
+
+// The shared expert of an MoE layer: replicated, as attention is.
+static int plan_shared(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    if (s->shared.inner == 0) return 0;
+    int rc =
+        plan_ffn(b, &l->shared, (struct tensor_ref){TENSOR_SHARED_GATE, layer, 0}, s->shared.inner);
+    if (rc != 0 || !s->shared.gated) return rc;
+    l->shared_weight = matrix_shape(b, 1, s->hidden, 1);
+    rc = alloc_matrix(b, &l->shared_weight);
+    return rc == 0 ? fill_matrix(b, &l->shared_weight,
+                                 (struct tensor_ref){TENSOR_SHARED_WEIGHT, layer, 0})
+                   : rc;
 }
 
 // Other ranks' experts are looked at too: every rank then refuses a wrong checkpoint with the same
 // words.
 static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expert) {
-    const struct safetensors_tensor *t;
+    struct weights_source source;
     uint32_t hidden = b->spec->hidden, inner = b->spec->inner_expert;
-    int rc =
-        find(b, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert}, shape_2(inner, hidden), &t);
-    if (rc == 0)
-        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert}, shape_2(inner, hidden),
-                  &t);
-    if (rc == 0)
-        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert}, shape_2(hidden, inner),
-                  &t);
-    return rc;
-}
-
-static int fill_expert(struct builder *b, struct expert_weights *x, uint32_t layer,
-                       uint32_t expert) {
-    int rc = fill_matrix(b, &x->gate, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert});
-    if (rc == 0) rc = fill_matrix(b, &x->up, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert});
-    if (rc == 0)
-        rc = fill_matrix(b, &x->down, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert});
+    const struct want in = {inner, hidden}, out = {hidden, inner};
+    int rc = find(b, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert}, in, &source);
+    if (rc == 0) rc = find(b, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert}, in, &source);
+    if (rc == 0) rc = find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert}, out, &source);
     return rc;
 }
 
@@ -262,19 +303,34 @@ static int alloc_experts(struct builder *b, struct layer_weights *l) {
     return 0;
 }
 
-static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t layer) {
-    const struct weights *w = b->w;
-    uint32_t n_experts = b->spec->router.n_experts;
-    l->router = matrix_shape(b, n_experts, b->spec->hidden, 1);
+static int plan_router(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct router_spec *router = &b->spec->router;
+    l->router = matrix_shape(b, router->n_experts, b->spec->hidden, 1);
     int rc = alloc_matrix(b, &l->router);
     if (rc == 0) rc = fill_matrix(b, &l->router, (struct tensor_ref){TENSOR_ROUTER, layer, 0});
-    if (rc == 0) rc = alloc_experts(b, l);
-    for (uint32_t x = 0; rc == 0 && x < n_experts; x++) {
+    if (rc == 0 && router->bias)
+        rc = add_one(b, &l->router_bias, TENSOR_ROUTER_BIAS, layer, router->n_experts);
+    if (rc == 0 && router->selection_bias)
+        rc = add_one(b, &l->selection_bias, TENSOR_SELECTION_BIAS, layer, router->n_experts);
+    return rc;
+}
+
+static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct weights *w = b->w;
+    int rc = alloc_experts(b, l);
+    for (uint32_t x = 0; rc == 0 && x < b->spec->router.n_experts; x++) {
         bool own = x >= w->first_expert && x - w->first_expert < w->n_local_experts;
-        rc = own ? fill_expert(b, &l->experts[x - w->first_expert], layer, x)
+        rc = own ? fill_ffn(b, &l->experts[x - w->first_expert],
+                            (struct tensor_ref){TENSOR_EXPERT_GATE, layer, x})
                  : check_foreign_expert(b, layer, x);
     }
     return rc;
+}
+
+static int plan_moe(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    int rc = plan_router(b, l, layer);
+    if (rc == 0) rc = plan_shared(b, l, layer);
+    return rc == 0 ? plan_experts(b, l, layer) : rc;
 }
 
 static bool ends_with(const char *s, const char *end) {
@@ -307,7 +363,10 @@ static int plan_all(struct builder *b) {
     for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++) {
         struct layer_weights *l = &b->w->layers[i];
         rc = plan_attention(b, l, i);
-        if (rc == 0) rc = s->ffn[i] == FFN_MOE ? plan_experts(b, l, i) : plan_dense(b, l, i);
+        if (rc != 0) break;
+        rc = s->ffn[i] == FFN_MOE
+                 ? plan_moe(b, l, i)
+                 : plan_ffn(b, &l->dense, (struct tensor_ref){TENSOR_GATE, i, 0}, s->inner_dense);
     }
     return rc == 0 ? refuse_unused(b) : rc;
 }
@@ -323,8 +382,8 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     w->first_expert = layout_expert_first(config->layout, n_experts, config->rank);
     w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
     struct weights_plan plan = {0};
-    // A layer has at most 12 items outside its experts; embedding, head and norm are 3 more.
-    plan.items_max = (size_t)s->n_layers * (12 + 3 * (size_t)w->n_local_experts) + 3;
+    // A layer has at most this many items outside its experts; embedding, head and norm are 3 more.
+    plan.items_max = (size_t)s->n_layers * (20 + 3 * (size_t)w->n_local_experts) + 3;
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = family_find(s->architecture);

@@ -11,14 +11,23 @@
 
 #define ITEM_SOURCES_MAX 3 // q, k and v become one matrix
 
-// One destination, filled row by row from tensors stacked on each other. Exactly what is set of
-// packed, rows and vector is written; a tied embedding writes two.
+// A matrix, or a vector of one column, inside a tensor of the checkpoint (struct tensor_place).
+struct weights_source {
+    const struct safetensors_tensor *tensor;
+    uint32_t n_rows;
+    uint64_t offset, row_stride, column_stride; // in elements
+};
+
+// One destination, filled from sources stacked on each other. Exactly what is set of packed, rows
+// and vector is written; a tied embedding writes two. Most checkpoints store rows; where one stores
+// columns (by_columns; then there is one source), what lies together in the file is read together,
+// and a piece is a few columns.
 struct weights_item {
-    const struct safetensors_tensor *sources[ITEM_SOURCES_MAX];
-    uint32_t source_rows[ITEM_SOURCES_MAX];
+    struct weights_source sources[ITEM_SOURCES_MAX];
     uint32_t n_sources;
     uint32_t n_rows, n_cols; // a vector has one column
-    enum dtype src_dtype;    // of all sources
+    bool by_columns;
+    enum dtype src_dtype; // of all sources
     enum dtype dst_dtype;
     const struct matrix *packed; // its data is writable memory of the weights
     void *rows;                  // row-major, of dst_dtype

@@ -1,8 +1,9 @@
 // weights_read.c: the reader threads: each takes the next piece, reads it, checks its values,
 // hashes it and packs it.
 //
-// A piece is a few rows of one destination, so memory stays at one small buffer a thread. Which
-// thread does what, and when, changes neither the packed bytes nor the digests.
+// A piece is a few rows of one destination (or columns, where the file stores columns), so memory
+// stays at one small buffer a thread. Which thread does what, and when, changes neither the packed
+// bytes nor the digests.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 struct piece {
     const struct weights_item *item;
-    uint32_t row, n_rows; // whole panels, but for the last piece
+    uint32_t first, n; // rows (whole panels, but for the last piece) or columns
 };
 
 struct load {
@@ -35,40 +36,54 @@ struct load {
     struct err_text error;
 };
 
+// Bytes that a piece's unit takes in the read buffer.
+static size_t unit_bytes(const struct weights_item *item) {
+    if (!item->by_columns) return (size_t)item->n_cols * dtype_bytes(item->src_dtype);
+    // Columns come with what lies between their elements.
+    return (size_t)item->n_rows * item->sources[0].row_stride * dtype_bytes(item->src_dtype);
+}
+
+static uint32_t units_of_item(const struct weights_item *item) {
+    return item->by_columns ? item->n_cols : item->n_rows;
+}
+
 // Independent of the number of threads and of the held type: hashes cover exactly these pieces.
-static uint32_t rows_of_piece(const struct weights_item *item) {
-    size_t rows = PIECE_BYTES / ((size_t)item->n_cols * sizeof(float)) / PANEL_COLS * PANEL_COLS;
-    if (rows < PANEL_COLS) rows = PANEL_COLS;
-    return rows > item->n_rows ? item->n_rows : (uint32_t)rows;
+static uint32_t units_of_piece(const struct weights_item *item) {
+    uint32_t all = units_of_item(item), least = item->by_columns ? 1 : PANEL_COLS;
+    size_t bytes = unit_bytes(item) / dtype_bytes(item->src_dtype) * sizeof(float);
+    size_t n = PIECE_BYTES / bytes / least * least;
+    if (n < least) n = least;
+    return n > all ? all : (uint32_t)n;
 }
 
 // In the order of the files, which is how a disk likes to be read.
 static int by_place(const void *a, const void *b) {
     const struct piece *x = a, *y = b;
-    const struct safetensors_tensor *s = x->item->sources[0], *t = y->item->sources[0];
-    if (s->shard != t->shard) return s->shard < t->shard ? -1 : 1;
+    const struct weights_source *s = &x->item->sources[0], *t = &y->item->sources[0];
+    if (s->tensor->shard != t->tensor->shard) return s->tensor->shard < t->tensor->shard ? -1 : 1;
+    if (s->tensor->offset != t->tensor->offset)
+        return s->tensor->offset < t->tensor->offset ? -1 : 1;
     if (s->offset != t->offset) return s->offset < t->offset ? -1 : 1;
-    return (x->row > y->row) - (x->row < y->row);
+    return (x->first > y->first) - (x->first < y->first);
 }
 
 static int make_pieces(struct load *load, const struct weights_plan *plan, struct err_text *e) {
     size_t n = 0;
     for (size_t i = 0; i < plan->n_items; i++) {
-        uint32_t rows = rows_of_piece(&plan->items[i]);
-        n += (plan->items[i].n_rows + rows - 1) / rows;
+        uint32_t units = units_of_piece(&plan->items[i]);
+        n += (units_of_item(&plan->items[i]) + units - 1) / units;
     }
     load->pieces = mem_array(n, sizeof *load->pieces);
     if (load->pieces == NULL)
         return err_set(e, ERR_FATAL_NOMEM, "no memory for the list of pieces");
     for (size_t i = 0; i < plan->n_items; i++) {
         const struct weights_item *item = &plan->items[i];
-        uint32_t rows = rows_of_piece(item);
-        size_t bytes = (size_t)rows * item->n_cols * dtype_bytes(item->src_dtype);
+        uint32_t units = units_of_piece(item), all = units_of_item(item);
+        size_t bytes = units * unit_bytes(item);
         if (bytes > load->buffer_bytes) load->buffer_bytes = bytes;
-        for (uint32_t row = 0; row < item->n_rows; row += rows) {
-            uint32_t left = item->n_rows - row;
-            load->pieces[load->n_pieces++] = (struct piece){item, row, left < rows ? left : rows};
-        }
+        for (uint32_t at = 0; at < all; at += units)
+            load->pieces[load->n_pieces++] =
+                (struct piece){item, at, all - at < units ? all - at : units};
     }
     qsort(load->pieces, n, sizeof *load->pieces, by_place);
     return 0;
@@ -113,34 +128,76 @@ static void add_digest(struct load *load, const struct weights_item *item, uint6
     atomic_fetch_add(item->expert ? &load->experts_digest : &load->shared_digest, hash);
 }
 
-// Rows [row, row + n_rows) of one source tensor: read, check, hash.
+// What was read of one source, without gaps: its values are looked at and hashed.
+static int take_in(struct load *load, const struct piece *part, uint32_t source, const void *buf,
+                   struct err_text *e) {
+    const struct weights_item *item = part->item;
+    const struct weights_source *s = &item->sources[source];
+    size_t n = (size_t)part->n * (item->by_columns ? item->n_rows : item->n_cols);
+    size_t bytes = n * dtype_bytes(item->src_dtype);
+    int rc = check_values(item, s->tensor->name, buf, n, e);
+    if (rc != 0) return rc;
+    // Where in the tensor the piece stands is a part of what is hashed.
+    uint64_t place = part->first + s->offset * UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t seed = XXH3_64bits_withSeed(s->tensor->name, strlen(s->tensor->name), place);
+    add_digest(load, item, XXH3_64bits_withSeed(buf, bytes, seed));
+    if (load->config->progress != NULL)
+        atomic_fetch_add(&load->config->progress->bytes_done, bytes);
+    return 0;
+}
+
+// Rows of one source tensor.
 static int read_rows(struct load *load, const struct piece *part, uint32_t source, void *buf,
                      struct err_text *e) {
     const struct weights_item *item = part->item;
-    const struct safetensors_tensor *t = item->sources[source];
-    size_t row_bytes = (size_t)item->n_cols * dtype_bytes(item->src_dtype);
-    const struct safetensors_range range = {part->row * row_bytes, part->n_rows * row_bytes};
-    int rc = safetensors_read(load->st, t, range, buf, e);
-    if (rc == 0) rc = check_values(item, t->name, buf, (size_t)part->n_rows * item->n_cols, e);
-    if (rc != 0) return rc;
-    uint64_t seed = XXH3_64bits_withSeed(t->name, strlen(t->name), part->row);
-    add_digest(load, item, XXH3_64bits_withSeed(buf, range.bytes, seed));
-    if (load->config->progress != NULL)
-        atomic_fetch_add(&load->config->progress->bytes_done, range.bytes);
-    return 0;
+    const struct weights_source *s = &item->sources[source];
+    size_t element = dtype_bytes(item->src_dtype), row_bytes = item->n_cols * element;
+    const struct safetensors_range range = {s->offset * element + part->first * row_bytes,
+                                            part->n * row_bytes};
+    int rc = safetensors_read(load->st, s->tensor, range, buf, e);
+    return rc == 0 ? take_in(load, part, source, buf, e) : rc;
+}
+
+// Elements stride apart move together, to the front of buf.
+static void close_gaps(uint8_t *buf, size_t n, size_t stride, size_t element) {
+    for (size_t i = 1; stride > 1 && i < n; i++)
+        memcpy(buf + i * element, buf + i * stride * element, element);
+}
+
+// Columns: one range of the file where they fill it, else one for each.
+static int read_columns(struct load *load, const struct piece *piece, uint8_t *buf,
+                        struct err_text *e) {
+    const struct weights_item *item = piece->item;
+    const struct weights_source *s = &item->sources[0];
+    size_t element = dtype_bytes(item->src_dtype), n_rows = item->n_rows;
+    size_t span = (n_rows - 1) * s->row_stride + 1; // of one column
+    bool together = n_rows * s->row_stride == s->column_stride;
+    uint32_t step = together ? piece->n : 1;
+    int rc = 0;
+    for (uint32_t c = 0; rc == 0 && c < piece->n; c += step) {
+        uint64_t at = s->offset + (uint64_t)(piece->first + c) * s->column_stride;
+        uint64_t n = (uint64_t)(step - 1) * s->column_stride + span;
+        const struct safetensors_range range = {at * element, n * element};
+        uint8_t *to = buf + c * n_rows * element;
+        rc = safetensors_read(load->st, s->tensor, range, to, e);
+        close_gaps(to, step * n_rows, s->row_stride, element);
+    }
+    return rc == 0 ? take_in(load, piece, 0, buf, e) : rc;
 }
 
 // All rows of a piece, from the tensors that are stacked in its destination.
 static int gather(struct load *load, const struct piece *piece, uint8_t *buf, struct err_text *e) {
     const struct weights_item *item = piece->item;
+    if (item->by_columns) return read_columns(load, piece, buf, e);
     size_t row_bytes = (size_t)item->n_cols * dtype_bytes(item->src_dtype);
-    uint32_t first = 0, end = piece->row + piece->n_rows;
-    for (uint32_t i = 0; i < item->n_sources; first += item->source_rows[i], i++) {
-        uint32_t begin = piece->row > first ? piece->row : first;
-        uint32_t stop = end < first + item->source_rows[i] ? end : first + item->source_rows[i];
+    uint32_t first = 0, end = piece->first + piece->n;
+    for (uint32_t i = 0; i < item->n_sources; first += item->sources[i].n_rows, i++) {
+        uint32_t n_rows = item->sources[i].n_rows;
+        uint32_t begin = piece->first > first ? piece->first : first;
+        uint32_t stop = end < first + n_rows ? end : first + n_rows;
         if (begin >= stop) continue;
         const struct piece part = {item, begin - first, stop - begin};
-        int rc = read_rows(load, &part, i, buf + (begin - piece->row) * row_bytes, e);
+        int rc = read_rows(load, &part, i, buf + (begin - piece->first) * row_bytes, e);
         if (rc != 0) return rc;
     }
     return 0;
@@ -165,20 +222,26 @@ static void convert(void *dst, enum dtype to, const void *src, enum dtype from, 
 static void pack_panels(const struct piece *piece, const uint8_t *buf) {
     const struct matrix *m = piece->item->packed;
     struct matrix some = *m;
-    some.n_out = piece->n_rows;
-    size_t offset = (size_t)piece->row * m->n_in * dtype_bytes(m->dtype);
+    some.n_out = piece->n;
+    size_t offset = (size_t)piece->first * m->n_in * dtype_bytes(m->dtype);
     // The plan allocated this memory; readers of the weights see it const.
     matrix_pack(&some, (uint8_t *)m->data + offset, buf, piece->item->src_dtype, m->n_in);
 }
 
 static void store(const struct piece *piece, const uint8_t *buf) {
     const struct weights_item *item = piece->item;
-    size_t at = (size_t)piece->row * item->n_cols, n = (size_t)piece->n_rows * item->n_cols;
+    size_t at = item->by_columns ? 0 : (size_t)piece->first * item->n_cols;
+    size_t n = (size_t)piece->n * (item->by_columns ? item->n_rows : item->n_cols);
     if (item->rows != NULL)
         convert((uint8_t *)item->rows + at * dtype_bytes(item->dst_dtype), item->dst_dtype, buf,
                 item->src_dtype, n);
     if (item->vector != NULL) convert(item->vector + at, DTYPE_F32, buf, item->src_dtype, n);
-    if (item->packed != NULL) pack_panels(piece, buf);
+    if (item->packed == NULL) return;
+    if (item->by_columns)
+        matrix_pack_inputs(item->packed, (void *)item->packed->data, buf, item->src_dtype,
+                           (uint32_t[2]){piece->first, piece->n});
+    else
+        pack_panels(piece, buf);
 }
 
 static void fail(struct load *load, int rc, const struct err_text *error) {

@@ -103,23 +103,99 @@ uint32_t decoder_read_experts(struct config_reader *r) {
     return a != 0 ? a : b;
 }
 
-bool decoder_tensor_name(const struct tensor_ref *ref, char *buf, uint32_t buf_bytes) {
+void decoder_all_layers(struct model_spec *spec, enum ffn_kind kind) {
+    memset(spec->ffn, (int)kind, sizeof spec->ffn);
+}
+
+void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec) {
+    uint32_t step = config_size_or(r, "decoder_sparse_step", LAYERS_MAX, 1);
+    if (r->rc != 0) return;
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        spec->ffn[i] = (i + 1) % step == 0 ? FFN_MOE : FFN_DENSE;
+    const json_t *dense = config_value(r, "mlp_only_layers");
+    if (dense != NULL && !json_is_array(dense)) {
+        config_refuse(r, "mlp_only_layers must be a list");
+        return;
+    }
+    for (size_t i = 0; i < json_array_size(dense); i++) {
+        const json_t *v = json_array_get(dense, i);
+        json_int_t layer = json_is_integer(v) ? json_integer_value(v) : -1;
+        if (layer < 0 || layer >= (json_int_t)spec->n_layers)
+            config_refuse(r, "mlp_only_layers has an entry that is no layer (0 to %u)",
+                          spec->n_layers - 1);
+        else
+            spec->ffn[layer] = FFN_DENSE;
+    }
+}
+
+void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec) {
+    if (!config_flag_or(r, "use_sliding_window", false)) return;
+    uint32_t window = config_size_or(r, "sliding_window", UINT32_MAX, UINT32_MAX);
+    if (window < spec->max_position)
+        config_refuse(r, "use_sliding_window with sliding_window %u is not supported", window);
+}
+
+bool decoder_has_layer(const struct model_spec *spec, enum ffn_kind kind) {
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        if (spec->ffn[i] == kind) return true;
+    return false;
+}
+
+float decoder_read_multiplier(struct config_reader *r, const char *key) {
+    float multiplier = config_real_or(r, key, 1.0f);
+    if (multiplier == 0) config_refuse(r, "%s must not be 0", key);
+    return multiplier == 1.0f ? 0 : multiplier;
+}
+
+bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_ref *ref, char *buf,
+                         uint32_t buf_bytes) {
     static const char *const whole[TENSOR_KIND_COUNT] = {
         [TENSOR_EMBED] = "model.embed_tokens.weight",
         [TENSOR_FINAL_NORM] = "model.norm.weight",
         [TENSOR_HEAD] = "lm_head.weight",
     };
-    static const char *const in_layer[TENSOR_KIND_COUNT] = {
+    static const char *const usual[TENSOR_KIND_COUNT] = {
         [TENSOR_ATTN_NORM] = "input_layernorm.weight",
         [TENSOR_FFN_NORM] = "post_attention_layernorm.weight",
         [TENSOR_Q] = "self_attn.q_proj.weight",
         [TENSOR_K] = "self_attn.k_proj.weight",
         [TENSOR_V] = "self_attn.v_proj.weight",
         [TENSOR_O] = "self_attn.o_proj.weight",
+        [TENSOR_Q_BIAS] = "self_attn.q_proj.bias",
+        [TENSOR_K_BIAS] = "self_attn.k_proj.bias",
+        [TENSOR_V_BIAS] = "self_attn.v_proj.bias",
+        [TENSOR_O_BIAS] = "self_attn.o_proj.bias",
+        [TENSOR_Q_NORM] = "self_attn.q_norm.weight",
+        [TENSOR_K_NORM] = "self_attn.k_norm.weight",
+        [TENSOR_GATE] = "mlp.gate_proj.weight",
+        [TENSOR_UP] = "mlp.up_proj.weight",
+        [TENSOR_DOWN] = "mlp.down_proj.weight",
     };
     int n = -1;
-    if (whole[ref->kind] != NULL) n = snprintf(buf, buf_bytes, "%s", whole[ref->kind]);
-    if (in_layer[ref->kind] != NULL)
-        n = snprintf(buf, buf_bytes, "model.layers.%u.%s", ref->layer, in_layer[ref->kind]);
+    const char *here = names->in_layer[ref->kind];
+    if (here == NULL) here = usual[ref->kind];
+    if (whole[ref->kind] != NULL)
+        n = snprintf(buf, buf_bytes, "%s", whole[ref->kind]);
+    else if (names->in_expert[ref->kind] != NULL)
+        n = snprintf(buf, buf_bytes, "model.layers.%u.%s.%u.%s", ref->layer, names->experts,
+                     ref->expert, names->in_expert[ref->kind]);
+    else if (here != NULL)
+        n = snprintf(buf, buf_bytes, "model.layers.%u.%s", ref->layer, here);
     return n > 0 && (uint32_t)n < buf_bytes;
+}
+
+void place_half(struct tensor_place *place, bool second) {
+    if (second) place->offset += place->dims[0] * place->row_stride;
+    place->dims[0] *= 2;
+}
+
+void place_expert(struct tensor_place *place, const struct model_spec *spec, uint32_t expert) {
+    uint64_t elements = 1;
+    for (uint32_t i = place->n_dims; i > 0; i--) {
+        elements *= place->dims[i - 1];
+        place->dims[i] = place->dims[i - 1];
+    }
+    place->dims[0] = spec->router.n_experts;
+    place->n_dims++;
+    place->offset += expert * elements;
 }

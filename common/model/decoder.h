@@ -21,10 +21,37 @@ struct decoder_defaults {
 void decoder_read(struct config_reader *r, struct model_spec *spec,
                   const struct decoder_defaults *d);
 
+// Layers with experts: every decoder_sparse_step-th, except those of mlp_only_layers.
+void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec);
+// All layers are of one kind.
+void decoder_all_layers(struct model_spec *spec, enum ffn_kind kind);
+// Refuses a use_sliding_window that could matter: releases differ in which layers it applies to.
+void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec);
+bool decoder_has_layer(const struct model_spec *spec, enum ffn_kind kind);
+// A multiplier; 1 (and absence) becomes 0, which is none.
+float decoder_read_multiplier(struct config_reader *r, const char *key);
+
 // The number of experts, which Hugging Face writes as num_experts or num_local_experts.
 uint32_t decoder_read_experts(struct config_reader *r);
 
-// The name of a tensor outside the FFN, or false when its kind is not among these.
-bool decoder_tensor_name(const struct tensor_ref *ref, char *buf, uint32_t buf_bytes);
+// A family's names where they are not the usual ones: what stands behind "model.layers.N." (also of
+// a tensor that holds all experts), and behind "model.layers.N.<experts>.E.".
+struct decoder_names {
+    const char *in_layer[TENSOR_KIND_COUNT];
+    const char *experts; // "mlp.experts"
+    const char *in_expert[TENSOR_KIND_COUNT];
+};
+
+// The name of a tensor, or false when the family has none of its kind. buf too small is false too.
+bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_ref *ref, char *buf,
+                         uint32_t buf_bytes);
+
+// Places of matrices in checkpoints that hold several together (struct tensor_place). Each takes
+// the place of the matrix alone, and says where it is in the larger tensor.
+//
+// The first or the second of two matrices of one shape, stacked: [2 rows, columns].
+void place_half(struct tensor_place *place, bool second);
+// Expert of a tensor that stacks all of them: [n_experts, rows, columns], whatever place was.
+void place_expert(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
 
 #endif

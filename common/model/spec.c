@@ -15,58 +15,68 @@
 #include "common/model/families/families.h"
 #include "common/model/safetensors.h"
 
-static const struct family *const families[] = {&family_qwen3_moe, &family_mixtral};
-#define N_FAMILIES (sizeof families / sizeof *families)
+#define IN_TABLE(name, types) &family_##name,
+const struct family *const family_table[] = {FAMILIES(IN_TABLE) NULL};
 
-const struct family *family_find(const char *architecture) {
-    for (size_t i = 0; i < N_FAMILIES; i++) {
-        for (const char *const *a = families[i]->architectures; *a != NULL; a++)
-            if (strcmp(*a, architecture) == 0) return families[i];
+// The first name that fits what is known of it; NULL stands for anything.
+static const struct family *find(const char *architecture, const char *type,
+                                 const struct model_name **name) {
+    for (const struct family *const *f = family_table; *f != NULL; f++) {
+        for (*name = (*f)->names; (*name)->architecture != NULL; ++*name) {
+            if (architecture != NULL && strcmp((*name)->architecture, architecture) != 0) continue;
+            if (type == NULL || strcmp((*name)->type, type) == 0) return *f;
+        }
     }
     return NULL;
 }
 
-// Written out, because a list made at run time would be state; a unit test compares it with the
-// table.
-const char *family_names(void) {
-    return "Qwen3MoeForCausalLM, MixtralForCausalLM";
+const struct family *family_find(const char *architecture) {
+    const struct model_name *name;
+    return find(architecture, NULL, &name);
 }
 
-static const char *architecture_of_type(const char *model_type) {
-    for (size_t i = 0; i < N_FAMILIES; i++)
-        if (strcmp(families[i]->name, model_type) == 0) return families[i]->architectures[0];
-    return NULL;
+// One literal, because a list made at run time would be state; a unit test compares it with the
+// table. Each name brings a comma, so the first two characters are left out.
+const char *family_names(void) {
+#define IN_LIST(name, types) ", " types
+    static const char names[] = FAMILIES(IN_LIST);
+    return names + 2;
+}
+
+static void refuse_name(struct config_reader *r, const char *architecture, const char *type) {
+    if (architecture == NULL && type == NULL)
+        config_refuse(r, "architectures is missing");
+    else if (architecture == NULL)
+        config_refuse(r, "model_type \"%.64s\" is not supported (supported: %s)", type,
+                      family_names());
+    else if (family_find(architecture) == NULL)
+        config_refuse(r, "architecture \"%.64s\" is not supported (supported model types: %s)",
+                      architecture, family_names());
+    else
+        config_refuse(r, "model_type \"%.64s\" does not belong to architecture \"%.64s\"", type,
+                      architecture);
 }
 
 // architectures decides; model_type must agree with it, and stands in when it is absent.
 static const struct family *read_family(struct config_reader *r, struct model_spec *spec) {
     const json_t *list = config_value(r, "architectures");
-    const char *type = config_text_or(r, "model_type", NULL), *name = NULL;
+    const char *type = config_text_or(r, "model_type", NULL), *architecture = NULL;
     if (list != NULL) {
-        name = json_string_value(json_array_get(list, 0));
-        if (name == NULL || json_array_size(list) != 1)
+        architecture = json_string_value(json_array_get(list, 0));
+        if (architecture == NULL || json_array_size(list) != 1)
             config_refuse(r, "architectures must be a list of one name");
-    } else if (type != NULL) {
-        name = architecture_of_type(type);
-        if (name == NULL)
-            config_refuse(r, "model_type \"%.64s\" is not supported (supported: %s)", type,
-                          family_names());
-    } else {
-        config_refuse(r, "architectures is missing");
     }
     if (r->rc != 0) return NULL;
-    const struct family *family = family_find(name);
+    const struct model_name *name = NULL;
+    const struct family *family =
+        architecture == NULL && type == NULL ? NULL : find(architecture, type, &name);
     if (family == NULL) {
-        config_refuse(r, "architecture \"%.64s\" is not supported (supported: %s)", name,
-                      family_names());
-    } else if (type != NULL && strcmp(type, family->name) != 0) {
-        config_refuse(r, "model_type \"%.64s\" does not belong to architecture \"%.64s\"", type,
-                      name);
-    } else {
-        snprintf(spec->family, sizeof spec->family, "%s", family->name);
-        snprintf(spec->architecture, sizeof spec->architecture, "%s", name);
+        refuse_name(r, architecture, type);
+        return NULL;
     }
-    return r->rc == 0 ? family : NULL;
+    snprintf(spec->family, sizeof spec->family, "%s", name->type);
+    snprintf(spec->architecture, sizeof spec->architecture, "%s", name->architecture);
+    return family;
 }
 
 // DTYPE_COUNT when the file does not say. Newer files write dtype, older ones torch_dtype.

@@ -14,15 +14,61 @@
 #include "common/base/limits.h"
 
 enum ffn_kind { FFN_DENSE, FFN_MOE };
-enum router_score { ROUTER_SOFTMAX, ROUTER_SIGMOID };
-enum router_renorm { RENORM_NONE, RENORM_L1 };
 
-// How a token's experts are chosen and weighted. Ties go to the lowest expert id.
+// --- the router: how a token's experts are chosen and weighted (docs/arithmetic.md, Experts)
+
+enum router_score { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_RAW };
+enum router_groups { GROUPS_NONE, GROUPS_MAX, GROUPS_TOP2 };
+enum router_weights {
+    WEIGHTS_SCORE,   // of the chosen
+    WEIGHTS_SOFTMAX, // over the chosen scores
+    WEIGHTS_SIGMOID, // of the chosen scores
+    WEIGHTS_MIXER,   // sparse mixer: each choice against the scores near it; jitter says how near
+};
+enum router_renorm {
+    RENORM_NONE,
+    RENORM_L1,    // weights are divided by their sum + renorm_least
+    RENORM_FLOOR, // by the larger of their sum and renorm_least
+};
+
+// Logits become scores; scores (with a bias that only selects) choose groups, then experts; the
+// chosen scores become weights. Ties go to the lowest id.
 struct router_spec {
     uint32_t n_experts, top_k;
     enum router_score score;
-    enum router_renorm renorm; // L1: weights of the chosen are divided by their sum
-    float scale;               // applied to the weights last
+    bool bias;           // on the logits
+    bool selection_bias; // on the scores, for the choice alone
+    enum router_groups groups;
+    uint32_t n_groups, groups_kept; // experts of the other groups are never chosen
+    enum router_weights weights;
+    enum router_renorm renorm;
+    float renorm_least;
+    float scale;   // applied to the weights last
+    float jitter;  // of the sparse mixer
+    bool on_input; // the weight multiplies what the expert reads, not what it returns; top_k is 1
+};
+
+// --- feed-forward networks
+
+// An expert that every token visits, beside the chosen ones.
+struct shared_spec {
+    uint32_t inner; // 0 = none
+    bool gated;     // weighted by the sigmoid of a product with the row
+};
+
+// --- norms and attention
+
+enum qk_norm {
+    QK_NORM_NONE,
+    QK_NORM_HEAD, // over each head
+    QK_NORM_WIDE, // over all query heads, and all key heads
+};
+
+// Numbers that some families multiply by; 0 = not.
+struct scale_spec {
+    float embedding; // rows of the embedding
+    float residual;  // what a block adds to the residual stream
+    float logits;
 };
 
 struct model_spec {
@@ -34,13 +80,16 @@ struct model_spec {
     uint32_t sliding_window; // 0 = none; a query at p sees keys in (p - window, p]
     uint32_t rotary_dim;
     float rope_theta, norm_eps, attn_scale;
-    bool qk_norm;   // RMSNorm over head_dim on each query and key head
-    bool attn_bias; // biases on q, k, v (and o when attn_out_bias)
+    enum qk_norm qk_norm; // RMSNorm on queries and keys
+    float clip_qkv;       // queries, keys and values are clamped to +- this; 0 = not
+    bool attn_bias;       // biases on q, k, v (and o when attn_out_bias)
     bool attn_out_bias;
     bool tied_embeddings; // the head is the embedding table
     uint32_t inner_dense; // FFN width of dense layers
     uint32_t inner_expert;
     struct router_spec router;
+    struct shared_spec shared; // in every MoE layer
+    struct scale_spec scale;
     enum dtype dtype; // of the checkpoint ("torch_dtype" / "dtype"; else of its embedding tensor)
     uint8_t ffn[LAYERS_MAX]; // enum ffn_kind of each layer
     uint32_t bos_id;         // UINT32_MAX = none
@@ -66,9 +115,15 @@ enum tensor_kind {
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
     TENSOR_ROUTER,
+    TENSOR_ROUTER_BIAS,
+    TENSOR_SELECTION_BIAS,
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_DOWN, // of a dense layer
+    TENSOR_SHARED_GATE,
+    TENSOR_SHARED_UP,
+    TENSOR_SHARED_DOWN,   // of the shared expert
+    TENSOR_SHARED_WEIGHT, // [1, hidden] the gate of the whole shared expert
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN, // of one expert
@@ -81,22 +136,39 @@ struct tensor_ref {
     uint32_t layer, expert;
 };
 
+// Where in its checkpoint's tensor a matrix [rows, columns] stands, in elements: element (r, c) is
+// at offset + r * row_stride + c * column_stride. A vector has one column.
+struct tensor_place {
+    uint64_t dims[3]; // the whole tensor's shape
+    uint32_t n_dims;
+    uint64_t offset, row_stride, column_stride;
+};
+
 struct json_t;
+
+// How config.json names a model.
+struct model_name {
+    const char *architecture, *type; // "Qwen3MoeForCausalLM", "qwen3_moe"
+};
 
 // One file under families/ defines one of these.
 struct family {
-    const char *name;                 // model_type
-    const char *const *architectures; // NULL-terminated
+    const struct model_name *names; // ends with an empty one
     // Fills spec from config.json's object. Ranges are checked afterwards by spec_check();
     // unsupported settings are refused here by key name.
     int (*read)(struct model_spec *spec, const struct json_t *config, struct err_text *e);
     // The tensor's name in the checkpoint, or false when this family has none of the kind.
     bool (*tensor_name)(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
                         uint32_t buf_bytes);
+    // Changes where a matrix [rows, columns] stands; place comes as a tensor of just this matrix.
+    // NULL when all tensors are such.
+    void (*tensor_place)(const struct model_spec *spec, const struct tensor_ref *ref,
+                         struct tensor_place *place);
 };
 
+extern const struct family *const family_table[];           // ends with NULL
 const struct family *family_find(const char *architecture); // NULL when unknown
-// Names of all architectures, comma-separated, for messages.
+// The model types of all families, comma-separated, for messages.
 const char *family_names(void);
 
 // The bytes of config.json and, if generation is not NULL, of generation_config.json.

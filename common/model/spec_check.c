@@ -57,22 +57,75 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
     return 0;
 }
 
+// Enough experts must be left when groups are out.
+static int check_groups(const struct router_spec *r, struct err_text *e) {
+    if (r->groups == GROUPS_NONE) return 0;
+    if (r->n_groups == 0 || r->n_experts % r->n_groups != 0)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "the number of experts %u is not a multiple of n_group %u", r->n_experts,
+                       r->n_groups);
+    uint32_t size = r->n_experts / r->n_groups;
+    if (r->groups == GROUPS_TOP2 && size < 2)
+        return err_set(e, ERR_FATAL_MODEL, "n_group %u leaves less than two experts a group",
+                       r->n_groups);
+    if (r->groups_kept == 0 || r->groups_kept > r->n_groups)
+        return err_set(e, ERR_FATAL_MODEL, "topk_group %u is not within 1 to n_group %u",
+                       r->groups_kept, r->n_groups);
+    if (r->top_k > r->groups_kept * size)
+        return err_set(
+            e, ERR_FATAL_MODEL,
+            "num_experts_per_tok %u is more than topk_group %u groups of %u experts hold", r->top_k,
+            r->groups_kept, size);
+    return 0;
+}
+
+static int check_weights(const struct router_spec *r, struct err_text *e) {
+    if (!isfinite(r->scale) || r->scale <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "the router's scale is %g, not above 0",
+                       (double)r->scale);
+    if (!(r->renorm_least >= 0 && r->renorm_least < 1))
+        return err_set(e, ERR_FATAL_MODEL, "the least sum of weights is %g, not within 0 and 1",
+                       (double)r->renorm_least);
+    if (!(r->jitter >= 0 && r->jitter < 1))
+        return err_set(e, ERR_FATAL_MODEL, "router_jitter_noise is %g, not within 0 and 1",
+                       (double)r->jitter);
+    if (r->on_input && r->top_k != 1)
+        return err_set(e, ERR_FATAL_MODEL, "num_experts_per_tok is %u; weights on the input need 1",
+                       r->top_k);
+    return 0;
+}
+
 static int check_experts(const struct model_spec *s, struct err_text *e) {
     const struct router_spec *r = &s->router;
     const struct size_rule rules[] = {
         {"num_experts", r->n_experts, 1, EXPERTS_MAX},
         {"num_experts_per_tok", r->top_k, 1, TOP_K_MAX},
         {"moe_intermediate_size", s->inner_expert, 1, INNER_MAX},
+        {"the shared expert's width", s->shared.inner, 0, INNER_MAX},
     };
     int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
+    if (rc == 0) rc = check_groups(r, e);
     if (rc != 0) return rc;
     if (r->top_k > r->n_experts)
         return err_set(e, ERR_FATAL_MODEL,
                        "num_experts_per_tok %u is above the number of experts %u", r->top_k,
                        r->n_experts);
-    if (!isfinite(r->scale) || r->scale <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "the router's scale is %g, not above 0",
-                       (double)r->scale);
+    return check_weights(r, e);
+}
+
+// None (0), or a finite factor.
+static int check_scales(const struct model_spec *s, struct err_text *e) {
+    const struct {
+        const char *key;
+        float value;
+    } factors[] = {{"embedding_multiplier", s->scale.embedding},
+                   {"residual_multiplier", s->scale.residual},
+                   {"the factor of the logits", s->scale.logits}};
+    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
+        if (!isfinite(factors[i].value))
+            return err_set(e, ERR_FATAL_MODEL, "%s is not finite", factors[i].key);
+    if (!isfinite(s->clip_qkv) || s->clip_qkv < 0)
+        return err_set(e, ERR_FATAL_MODEL, "clip_qkv is %g, not above 0", (double)s->clip_qkv);
     return 0;
 }
 
@@ -103,6 +156,7 @@ int spec_check(const struct model_spec *spec, struct err_text *e) {
     int rc = check_shapes(spec, e);
     if (rc == 0) rc = check_attention(spec, e);
     if (rc == 0) rc = check_layers(spec, e);
+    if (rc == 0) rc = check_scales(spec, e);
     if (rc == 0) rc = check_ids(spec, e);
     return rc;
 }

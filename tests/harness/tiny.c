@@ -38,7 +38,7 @@ void tiny_spec(struct model_spec *spec) {
         .rope_theta = 10000.0f,
         .norm_eps = 1e-6f,
         .attn_scale = 0.25f,
-        .qk_norm = true,
+        .qk_norm = QK_NORM_HEAD,
         .tied_embeddings = true,
         .inner_dense = 80,
         .inner_expert = 48,

@@ -28,6 +28,7 @@ static int equal_main(const char *name) {
         rope_equals_the_oracle,
         silu_mul_equals_the_oracle,
         add_scale_and_axpy_equal_the_oracle,
+        clamp_equals_the_oracle,
         softmax_equals_the_oracle,
         sigmoid_and_exp_equal_the_oracle,
         log_sum_exp_equals_the_oracle,

@@ -65,6 +65,10 @@ static void op_scale(const struct kernel_ops *o, struct row_set *s) {
 static void op_axpy(const struct kernel_ops *o, struct row_set *s) {
     o->axpy(s->row[0], s->row[1], s->row[2][0], s->n);
 }
+static void op_clamp(const struct kernel_ops *o, struct row_set *s) {
+    o->clamp(s->row[0], 0.5f, s->n);
+    o->clamp(s->row[1], fabsf(s->row[2][0]), s->n);
+}
 static void op_softmax(const struct kernel_ops *o, struct row_set *s) {
     o->softmax(s->row[0], s->n);
 }
@@ -123,6 +127,10 @@ START_TEST(add_scale_and_axpy_equal_the_oracle) {
     rows_grid(op_add);
     rows_grid(op_scale);
     rows_grid(op_axpy);
+}
+END_TEST
+START_TEST(clamp_equals_the_oracle) {
+    rows_grid(op_clamp);
 }
 END_TEST
 START_TEST(softmax_equals_the_oracle) {

@@ -78,7 +78,7 @@ START_TEST(spec_reads_every_field_of_qwen3_moe) {
     ck_assert_int_eq(s.router.renorm, RENORM_L1);
     ck_assert(s.router.scale == 1.0f && s.rope_theta == 10000.0f && s.norm_eps == 1e-6f);
     ck_assert(s.attn_scale == 0.17677669f);
-    ck_assert(s.qk_norm && !s.attn_bias && !s.attn_out_bias && s.tied_embeddings);
+    ck_assert(s.qk_norm == QK_NORM_HEAD && !s.attn_bias && !s.attn_out_bias && s.tied_embeddings);
     ck_assert_int_eq(s.dtype, DTYPE_BF16);
     ck_assert_uint_eq(s.bos_id, 5);
     ck_assert_uint_eq(s.n_stop_ids, 1);
@@ -96,7 +96,7 @@ START_TEST(spec_reads_every_field_of_mixtral) {
     ck_assert_uint_eq(s.inner_expert, 96);
     ck_assert_uint_eq(s.router.n_experts, 4);
     ck_assert_int_eq(s.router.renorm, RENORM_L1);
-    ck_assert(!s.qk_norm && !s.attn_bias && !s.tied_embeddings);
+    ck_assert(s.qk_norm == QK_NORM_NONE && !s.attn_bias && !s.tied_embeddings);
     ck_assert(s.rope_theta == 1e6f && s.norm_eps == 1e-5f);
     ck_assert_int_eq(s.dtype, DTYPE_F32);
     ck_assert_uint_eq(s.bos_id, UINT32_MAX);
@@ -241,7 +241,8 @@ static const struct {
     {"{\"bos_token_id\": 4000000000}", "bos_token_id"},
     {"{\"bos_token_id\": 3000}", "bos_token_id 3000"},
     // Not supported.
-    {"{\"architectures\": [\"LlamaForCausalLM\"]}", "LlamaForCausalLM"},
+    {"{\"architectures\": [\"SwitchTransformersForConditionalGeneration\"]}",
+     "SwitchTransformersForConditionalGeneration"},
     {"{\"architectures\": []}", "architectures"},
     {"{\"architectures\": \"Qwen3MoeForCausalLM\"}", "architectures"},
     {"{\"architectures\": null, \"model_type\": null}", "architectures is missing"},
@@ -371,25 +372,46 @@ START_TEST(spec_check_stands_alone) {
 }
 END_TEST
 
-START_TEST(family_names_lists_every_architecture) {
-    char names[256];
+// A file that says only its model type: enough to find the family.
+static const struct family *family_of_type(const char *type) {
+    char config[128];
+    struct model_spec spec;
+    struct err_text e = {""};
+    snprintf(config, sizeof config, "{\"model_type\": \"%s\"}", type);
+    struct spec_source source = {.config = config, .config_bytes = strlen(config)};
+    ck_assert_int_eq(spec_parse(&spec, &source, &e), ERR_FATAL_MODEL);
+    ck_assert_msg(strstr(e.text, "not supported") == NULL, "%s: %s", type, e.text);
+    const struct family *const *f = family_table;
+    for (; *f != NULL; f++)
+        for (const struct model_name *n = (*f)->names; n->type != NULL; n++)
+            if (strcmp(n->type, type) == 0) return *f;
+    return NULL;
+}
+
+START_TEST(family_names_lists_every_model_type) {
+    char names[512];
     snprintf(names, sizeof names, "%s", family_names());
-    int n = 0;
+    int n = 0, n_table = 0;
     char *rest = names;
-    for (char *name = strtok_r(rest, ", ", &rest); name != NULL;
-         name = strtok_r(NULL, ", ", &rest), n++) {
-        const struct family *f = family_find(name);
-        ck_assert_ptr_nonnull(f);
+    for (char *type = strtok_r(rest, ", ", &rest); type != NULL;
+         type = strtok_r(NULL, ", ", &rest), n++) {
+        const struct family *f = family_of_type(type);
+        ck_assert_msg(f != NULL, "%s", type);
         char tensor[TENSOR_NAME_MAX];
         struct model_spec s = {0};
         for (int k = 0; k < TENSOR_KIND_COUNT; k++)
             (void)f->tensor_name(&s, &(struct tensor_ref){k, 3, 5}, tensor, sizeof tensor);
-        ck_assert(f->tensor_name(&s, &(struct tensor_ref){TENSOR_EXPERT_DOWN, 3, 5}, tensor,
-                                 sizeof tensor));
-        ck_assert(!f->tensor_name(&s, &(struct tensor_ref){TENSOR_EXPERT_DOWN, 3, 5}, tensor, 8));
+        ck_assert(f->tensor_name(&s, &(struct tensor_ref){TENSOR_O, 3, 5}, tensor, sizeof tensor));
+        ck_assert(!f->tensor_name(&s, &(struct tensor_ref){TENSOR_O, 3, 5}, tensor, 8));
     }
-    ck_assert_int_eq(n, 2);
-    ck_assert_ptr_null(family_find("LlamaForCausalLM"));
+    for (const struct family *const *f = family_table; *f != NULL; f++)
+        for (const struct model_name *name = (*f)->names; name->type != NULL; name++) {
+            n_table++;
+            ck_assert_ptr_nonnull(strstr(family_names(), name->type));
+            ck_assert_ptr_nonnull(family_find(name->architecture));
+        }
+    ck_assert_int_eq(n, n_table);
+    ck_assert_ptr_null(family_find("SwitchTransformersForConditionalGeneration"));
 }
 END_TEST
 
@@ -446,7 +468,7 @@ int main(void) {
     tcase_add_loop_test(c, spec_refuses_broken_json, 0, (int)(sizeof broken / sizeof *broken));
     tcase_add_test(c, spec_refuses_deep_nesting);
     tcase_add_test(c, spec_check_stands_alone);
-    tcase_add_test(c, family_names_lists_every_architecture);
+    tcase_add_test(c, family_names_lists_every_model_type);
     tcase_add_test(c, spec_segments_is_the_largest_power_of_two_up_to_eight);
     tcase_add_test(c, spec_load_reads_seedling);
     tcase_add_test(c, spec_load_survives_every_failed_allocation);

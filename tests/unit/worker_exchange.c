@@ -243,61 +243,6 @@ START_TEST(a_peer_that_falls_silent_ends_the_step_in_time) {
 }
 END_TEST
 
-// --- the router's choice
-
-static void expect_route(struct router_spec router, const float *scores, const uint32_t *experts,
-                         const float *weights) {
-    float copy[8], got_weights[8];
-    uint32_t got[8];
-    memcpy(copy, scores, router.n_experts * sizeof *copy);
-    route_row(&router, kernel_ops_ref(), copy, got, got_weights);
-    for (uint32_t j = 0; j < router.top_k; j++) {
-        ck_assert_uint_eq(got[j], experts[j]);
-        if (weights != NULL) ck_assert_float_eq_tol(got_weights[j], weights[j], 1e-6f);
-    }
-}
-
-START_TEST(route_keeps_the_lowest_id_on_ties) {
-    struct router_spec router = {6, 3, ROUTER_SOFTMAX, RENORM_L1, 1.0f};
-    expect_route(router, (const float[]){1, 2, 1, 2, 1, 1}, (const uint32_t[]){1, 3, 0}, NULL);
-    expect_route(router, (const float[]){0, 0, 0, 0, 0, 0}, (const uint32_t[]){0, 1, 2},
-                 (const float[]){1.0f / 3, 1.0f / 3, 1.0f / 3});
-    expect_route(router, (const float[]){-1, -2, -3, -4, -5, 9}, (const uint32_t[]){5, 0, 1}, NULL);
-}
-END_TEST
-
-START_TEST(route_weights_follow_the_spec) {
-    float half[] = {0, 0, 0, 0};
-    expect_route((struct router_spec){4, 2, ROUTER_SIGMOID, RENORM_NONE, 2.5f}, half,
-                 (const uint32_t[]){0, 1}, (const float[]){1.25f, 1.25f});
-    expect_route((struct router_spec){4, 2, ROUTER_SIGMOID, RENORM_L1, 2.5f}, half,
-                 (const uint32_t[]){0, 1}, (const float[]){1.25f, 1.25f});
-    expect_route((struct router_spec){4, 2, ROUTER_SOFTMAX, RENORM_NONE, 1.0f}, half,
-                 (const uint32_t[]){0, 1}, (const float[]){0.25f, 0.25f});
-}
-END_TEST
-
-START_TEST(route_chooses_different_experts_whatever_the_numbers) {
-    float nan = __builtin_nanf("");
-    struct router_spec router = {6, 4, ROUTER_SOFTMAX, RENORM_L1, 1.0f};
-    for (uint32_t bits = 0; bits < 64; bits++) {
-        float scores[6], weights[6];
-        uint32_t experts[6], seen = 0;
-        for (uint32_t e = 0; e < 6; e++)
-            scores[e] = bits >> e & 1 ? nan : (float)e;
-        for (int kind = 0; kind < 2; kind++) {
-            router.score = kind == 0 ? ROUTER_SOFTMAX : ROUTER_SIGMOID;
-            seen = 0;
-            route_row(&router, kernel_ops_ref(), scores, experts, weights);
-            for (uint32_t j = 0; j < 4; j++)
-                seen |= 1u << experts[j];
-            ck_assert_int_eq(__builtin_popcount(seen), 4);
-            ck_assert_uint_lt(seen, 64);
-        }
-    }
-}
-END_TEST
-
 // Rows go to top_k different peers each, 7 to every peer: heads that round up the most.
 START_TEST(heads_of_any_number_of_peers_fit_their_memory) {
     for (uint32_t n_ranks = 2; n_ranks <= 200; n_ranks++) {
@@ -328,9 +273,6 @@ int main(void) {
     tcase_add_test(tests, a_peer_that_dispatches_nonsense_ends_the_step);
     tcase_add_test(tests, a_peer_that_answers_nonsense_ends_the_step);
     tcase_add_test(tests, a_peer_that_falls_silent_ends_the_step_in_time);
-    tcase_add_test(tests, route_keeps_the_lowest_id_on_ties);
-    tcase_add_test(tests, route_weights_follow_the_spec);
-    tcase_add_test(tests, route_chooses_different_experts_whatever_the_numbers);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

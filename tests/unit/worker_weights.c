@@ -14,9 +14,10 @@
 #include "common/model/safetensors.h"
 #include "tests/harness/suite.h"
 
-static const char *const models[] = {TEST_DATA "/models/tiny-qwen3-moe",
-                                     TEST_DATA "/models/tiny-mixtral", TEST_DATA "/models/awkward",
-                                     SOURCE_ROOT "/models/seedling"};
+static const char *const models[] = {
+    TEST_DATA "/models/tiny-qwen3-moe", TEST_DATA "/models/tiny-mixtral",
+    TEST_DATA "/models/awkward",        SOURCE_ROOT "/models/seedling",
+    TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared"};
 
 struct loaded {
     struct model_spec spec;
@@ -57,40 +58,54 @@ static void widen(float *out, const void *p, enum dtype t, size_t n) {
     kernel_ops_ref()->unpack(out, p, t, (uint32_t)n);
 }
 
-// One tensor of the file, widened to float32 and rounded to dtype.
-static float *file_tensor(const struct compare *c, struct tensor_ref ref, enum dtype dtype,
-                          size_t *n) {
+// A matrix [rows, cols] of the file (a vector has one column), widened to float32 and rounded to
+// dtype, element by element from its place.
+static float *file_view(const struct compare *c, struct tensor_ref ref, const size_t shape[2],
+                        enum dtype dtype) {
     char name[TENSOR_NAME_MAX];
     struct err_text e;
     enum dtype src;
-    ck_assert(family_find(c->spec->architecture)->tensor_name(c->spec, &ref, name, sizeof name));
+    const struct family *family = family_find(c->spec->architecture);
+    ck_assert(family->tensor_name(c->spec, &ref, name, sizeof name));
     const struct safetensors_tensor *t = safetensors_find(c->st, name);
     ck_assert_msg(t != NULL, "%s", name);
     ck_assert(safetensors_dtype(t, &src));
     char *raw = mem_alloc(t->bytes);
     ck_assert_int_eq(safetensors_read(c->st, t, (struct safetensors_range){0, t->bytes}, raw, &e),
                      0);
-    *n = t->bytes / dtype_bytes(src);
-    float *out = mem_alloc(*n * sizeof(float));
-    void *held = mem_alloc(*n * sizeof(float));
-    widen(out, raw, src, *n);
-    kernel_ops_ref()->pack(held, out, dtype, (uint32_t)*n);
-    widen(out, held, dtype, *n);
+    struct tensor_place place = {
+        .dims = {shape[0], shape[1]}, .n_dims = 2, .row_stride = shape[1], .column_stride = 1};
+    if (family->tensor_place != NULL) family->tensor_place(c->spec, &ref, &place);
+    size_t n_all = t->bytes / dtype_bytes(src), n = shape[0] * shape[1];
+    float *all = mem_alloc(n_all * sizeof(float)), *out = mem_alloc(n * sizeof(float));
+    void *held = mem_alloc(n_all * sizeof(float));
+    widen(all, raw, src, n_all);
+    kernel_ops_ref()->pack(held, all, dtype, (uint32_t)n_all);
+    widen(all, held, dtype, n_all);
+    for (size_t r = 0; r < shape[0]; r++) {
+        for (size_t i = 0; i < shape[1]; i++) {
+            size_t at = place.offset + r * place.row_stride + i * place.column_stride;
+            if (at >= n_all) ck_abort_msg("%s: outside", name);
+            out[r * shape[1] + i] = all[at];
+        }
+    }
     mem_free(held);
+    mem_free(all);
     mem_free(raw);
     return out;
 }
 
-// Rows [first, ...) of a packed matrix are the tensor; returns the row behind them.
-static size_t same_matrix(const struct compare *c, const struct matrix *m, size_t first,
-                          struct tensor_ref ref) {
-    size_t n, n_different = 0, n_packed = matrix_bytes(m) / dtype_bytes(m->dtype);
-    float *want = file_tensor(c, ref, m->dtype, &n), *packed = mem_alloc(n_packed * sizeof(float));
+// Rows [first, first + n_rows) of a packed matrix are the file's; returns the row behind them.
+static size_t same_rows(const struct compare *c, const struct matrix *m, const size_t rows[2],
+                        struct tensor_ref ref) {
+    size_t n = rows[1] * m->n_in, n_different = 0;
+    size_t n_packed = matrix_bytes(m) / dtype_bytes(m->dtype);
+    float *want = file_view(c, ref, (size_t[]){rows[1], m->n_in}, m->dtype);
+    float *packed = mem_alloc(n_packed * sizeof(float));
     widen(packed, m->data, m->dtype, n_packed);
     ck_assert_uint_eq((uintptr_t)m->data % 64, 0);
-    ck_assert_uint_eq(n % m->n_in, 0);
     for (size_t i = 0; i < n; i++) {
-        size_t row = first + i / m->n_in, col = i % m->n_in;
+        size_t row = rows[0] + i / m->n_in, col = i % m->n_in;
         float got = packed[(row / PANEL_COLS * m->n_in + col) * PANEL_COLS + row % PANEL_COLS];
         n_different += f32_to_bits(got) != f32_to_bits(want[i]);
     }
@@ -98,47 +113,65 @@ static size_t same_matrix(const struct compare *c, const struct matrix *m, size_
                   ref.layer, n_different, n);
     mem_free(packed);
     mem_free(want);
-    return first + n / m->n_in;
+    return rows[0] + rows[1];
 }
 
-static size_t same_vector(const struct compare *c, const float *v, struct tensor_ref ref) {
-    size_t n;
-    float *want = file_tensor(c, ref, DTYPE_F32, &n);
+static void same_matrix(const struct compare *c, const struct matrix *m, struct tensor_ref ref) {
+    same_rows(c, m, (size_t[]){0, m->n_out}, ref);
+}
+
+static void same_vector(const struct compare *c, const float *v, size_t n, struct tensor_ref ref) {
+    float *want = file_view(c, ref, (size_t[]){n, 1}, DTYPE_F32);
     ck_assert_ptr_nonnull(v);
     ck_assert_mem_eq(v, want, n * sizeof(float));
     mem_free(want);
-    return n;
 }
 
 static void same_ffn(const struct compare *c, const struct expert_weights *x, enum tensor_kind gate,
                      uint32_t layer, uint32_t expert) {
     ck_assert_uint_eq((uintptr_t)x->gate.data % EXPERT_ALIGN, 0);
-    same_matrix(c, &x->gate, 0, (struct tensor_ref){gate, layer, expert});
-    same_matrix(c, &x->up, 0, (struct tensor_ref){gate + 1, layer, expert});
-    same_matrix(c, &x->down, 0, (struct tensor_ref){gate + 2, layer, expert});
+    same_matrix(c, &x->gate, (struct tensor_ref){gate, layer, expert});
+    same_matrix(c, &x->up, (struct tensor_ref){gate + 1, layer, expert});
+    same_matrix(c, &x->down, (struct tensor_ref){gate + 2, layer, expert});
     ck_assert_uint_eq(x->down.n_segments, spec_inner_segments(x->down.n_in));
 }
 
 static void same_attention(const struct compare *c, const struct layer_weights *l, uint32_t i) {
     const struct model_spec *s = c->spec;
-    size_t row = same_matrix(c, &l->qkv, 0, (struct tensor_ref){TENSOR_Q, i, 0});
-    row = same_matrix(c, &l->qkv, row, (struct tensor_ref){TENSOR_K, i, 0});
-    row = same_matrix(c, &l->qkv, row, (struct tensor_ref){TENSOR_V, i, 0});
+    size_t hd = s->head_dim, q = s->n_heads * hd, kv = s->n_kv_heads * hd;
+    size_t row = same_rows(c, &l->qkv, (size_t[]){0, q}, (struct tensor_ref){TENSOR_Q, i, 0});
+    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_K, i, 0});
+    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_V, i, 0});
     ck_assert_uint_eq(row, l->qkv.n_out);
-    same_matrix(c, &l->o, 0, (struct tensor_ref){TENSOR_O, i, 0});
+    same_matrix(c, &l->o, (struct tensor_ref){TENSOR_O, i, 0});
     ck_assert_uint_eq(l->o.n_segments, spec_attn_segments(s));
-    same_vector(c, l->attn_norm, (struct tensor_ref){TENSOR_ATTN_NORM, i, 0});
-    same_vector(c, l->ffn_norm, (struct tensor_ref){TENSOR_FFN_NORM, i, 0});
-    ck_assert_int_eq(l->q_norm != NULL && l->k_norm != NULL, s->qk_norm);
+    same_vector(c, l->attn_norm, s->hidden, (struct tensor_ref){TENSOR_ATTN_NORM, i, 0});
+    same_vector(c, l->ffn_norm, s->hidden, (struct tensor_ref){TENSOR_FFN_NORM, i, 0});
+    ck_assert_int_eq(l->q_norm != NULL && l->k_norm != NULL, s->qk_norm != QK_NORM_NONE);
     ck_assert_int_eq(l->qkv_bias != NULL, s->attn_bias);
     ck_assert_int_eq(l->o_bias != NULL, s->attn_out_bias);
-    if (s->qk_norm) same_vector(c, l->q_norm, (struct tensor_ref){TENSOR_Q_NORM, i, 0});
-    if (s->qk_norm) same_vector(c, l->k_norm, (struct tensor_ref){TENSOR_K_NORM, i, 0});
-    if (!s->attn_bias) return;
-    size_t n = same_vector(c, l->qkv_bias, (struct tensor_ref){TENSOR_Q_BIAS, i, 0});
-    n += same_vector(c, l->qkv_bias + n, (struct tensor_ref){TENSOR_K_BIAS, i, 0});
-    same_vector(c, l->qkv_bias + n, (struct tensor_ref){TENSOR_V_BIAS, i, 0});
-    same_vector(c, l->o_bias, (struct tensor_ref){TENSOR_O_BIAS, i, 0});
+    if (s->qk_norm == QK_NORM_HEAD) {
+        same_vector(c, l->q_norm, hd, (struct tensor_ref){TENSOR_Q_NORM, i, 0});
+        same_vector(c, l->k_norm, hd, (struct tensor_ref){TENSOR_K_NORM, i, 0});
+    }
+    if (s->attn_bias) {
+        same_vector(c, l->qkv_bias, q, (struct tensor_ref){TENSOR_Q_BIAS, i, 0});
+        same_vector(c, l->qkv_bias + q, kv, (struct tensor_ref){TENSOR_K_BIAS, i, 0});
+        same_vector(c, l->qkv_bias + q + kv, kv, (struct tensor_ref){TENSOR_V_BIAS, i, 0});
+    }
+    if (s->attn_out_bias)
+        same_vector(c, l->o_bias, s->hidden, (struct tensor_ref){TENSOR_O_BIAS, i, 0});
+}
+
+static void same_moe(const struct compare *c, const struct weights *w, uint32_t i) {
+    const struct layer_weights *l = &w->layers[i];
+    same_matrix(c, &l->router, (struct tensor_ref){TENSOR_ROUTER, i, 0});
+    for (uint32_t x = 0; x < w->n_local_experts; x++)
+        same_ffn(c, &l->experts[x], TENSOR_EXPERT_GATE, i, w->first_expert + x);
+    if (c->spec->shared.inner == 0) return;
+    same_ffn(c, &l->shared, TENSOR_SHARED_GATE, i, 0);
+    if (c->spec->shared.gated)
+        same_matrix(c, &l->shared_weight, (struct tensor_ref){TENSOR_SHARED_WEIGHT, i, 0});
 }
 
 static void same_weights(const char *folder, const struct loaded *l) {
@@ -146,27 +179,25 @@ static void same_weights(const char *folder, const struct loaded *l) {
     const struct model_spec *s = &l->spec;
     struct safetensors *st;
     struct err_text e;
-    size_t n;
     ck_assert_int_eq(safetensors_open(&st, folder, &e), 0);
     const struct compare c = {st, s};
-    float *want = file_tensor(&c, (struct tensor_ref){.kind = TENSOR_EMBED}, w->dtype, &n);
+    size_t n = (size_t)s->vocab * s->hidden;
+    float *want = file_view(&c, (struct tensor_ref){.kind = TENSOR_EMBED},
+                            (size_t[]){s->vocab, s->hidden}, w->dtype);
     float *got = mem_alloc(n * sizeof(float));
     widen(got, w->embed, w->dtype, n);
     ck_assert_mem_eq(got, want, n * sizeof(float));
     mem_free(got);
     mem_free(want);
-    same_matrix(&c, &w->head, 0,
+    same_matrix(&c, &w->head,
                 (struct tensor_ref){.kind = s->tied_embeddings ? TENSOR_EMBED : TENSOR_HEAD});
-    same_vector(&c, w->final_norm, (struct tensor_ref){.kind = TENSOR_FINAL_NORM});
+    same_vector(&c, w->final_norm, s->hidden, (struct tensor_ref){.kind = TENSOR_FINAL_NORM});
     for (uint32_t i = 0; i < s->n_layers; i++) {
         same_attention(&c, &w->layers[i], i);
-        if (s->ffn[i] == FFN_DENSE) {
+        if (s->ffn[i] == FFN_DENSE)
             same_ffn(&c, &w->layers[i].dense, TENSOR_GATE, i, 0);
-            continue;
-        }
-        same_matrix(&c, &w->layers[i].router, 0, (struct tensor_ref){TENSOR_ROUTER, i, 0});
-        for (uint32_t x = 0; x < w->n_local_experts; x++)
-            same_ffn(&c, &w->layers[i].experts[x], TENSOR_EXPERT_GATE, i, w->first_expert + x);
+        else
+            same_moe(&c, w, i);
     }
     safetensors_close(st);
 }
@@ -188,7 +219,10 @@ static uint64_t file_bytes(const char *folder, bool experts) {
     ck_assert_int_eq(safetensors_open(&st, folder, &e), 0);
     for (size_t i = 0; i < safetensors_count(st); i++) {
         const struct safetensors_tensor *t = safetensors_at(st, i);
-        if (!experts || strstr(t->name, ".experts.") != NULL) n += t->bytes;
+        bool routed = strstr(t->name, ".experts.") != NULL ||
+                      strstr(t->name, ".block_sparse_moe.input_linear") != NULL ||
+                      strstr(t->name, ".block_sparse_moe.output_linear") != NULL;
+        if (!experts || routed) n += t->bytes;
     }
     safetensors_close(st);
     return n;

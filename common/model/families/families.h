@@ -4,7 +4,16 @@
 
 #include "common/model/spec.h"
 
-extern const struct family family_qwen3_moe;
-extern const struct family family_mixtral;
+// X(name of the file, its model types as messages list them). The order is that of the messages.
+#define FAMILIES(X)                                                                                \
+    X(mixtral, "mixtral")                                                                          \
+    X(qwen2_moe, "qwen2_moe")                                                                      \
+    X(qwen3_moe, "qwen3_moe")                                                                      \
+    X(olmoe, "olmoe")                                                                              \
+    X(granitemoe, "granitemoe, granitemoeshared")
+
+#define FAMILIES_DECLARE(name, types) extern const struct family family_##name;
+FAMILIES(FAMILIES_DECLARE)
+#undef FAMILIES_DECLARE
 
 #endif

@@ -1,7 +1,5 @@
 // mixtral.c: Mixtral: grouped-query attention with an optional sliding window, experts in every
 // layer, renormalised softmax router.
-#include <stdio.h>
-
 #include "common/model/decoder.h"
 #include "common/model/families/families.h"
 
@@ -19,30 +17,25 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
         .renorm = RENORM_L1,
         .scale = 1.0f,
     };
-    if (r.rc != 0) return r.rc;
-    for (uint32_t i = 0; i < spec->n_layers; i++)
-        spec->ffn[i] = FFN_MOE;
-    return 0;
+    decoder_all_layers(spec, FFN_MOE);
+    return r.rc;
 }
 
 static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
                         uint32_t buf_bytes) {
-    if (decoder_tensor_name(ref, buf, buf_bytes)) return true;
-    static const char *const in_expert[TENSOR_KIND_COUNT] = {
-        [TENSOR_EXPERT_GATE] = "w1", [TENSOR_EXPERT_UP] = "w3", [TENSOR_EXPERT_DOWN] = "w2"};
+    static const struct decoder_names names = {
+        .in_layer = {[TENSOR_ROUTER] = "block_sparse_moe.gate.weight"},
+        .experts = "block_sparse_moe.experts",
+        .in_expert = {[TENSOR_EXPERT_GATE] = "w1.weight",
+                      [TENSOR_EXPERT_UP] = "w3.weight",
+                      [TENSOR_EXPERT_DOWN] = "w2.weight"},
+    };
     (void)spec;
-    int n = -1;
-    if (ref->kind == TENSOR_ROUTER)
-        n = snprintf(buf, buf_bytes, "model.layers.%u.block_sparse_moe.gate.weight", ref->layer);
-    if (in_expert[ref->kind] != NULL)
-        n = snprintf(buf, buf_bytes, "model.layers.%u.block_sparse_moe.experts.%u.%s.weight",
-                     ref->layer, ref->expert, in_expert[ref->kind]);
-    return n > 0 && (uint32_t)n < buf_bytes;
+    return decoder_tensor_name(&names, ref, buf, buf_bytes);
 }
 
 const struct family family_mixtral = {
-    .name = "mixtral",
-    .architectures = (const char *const[]){"MixtralForCausalLM", NULL},
+    .names = (const struct model_name[]){{"MixtralForCausalLM", "mixtral"}, {NULL, NULL}},
     .read = read,
     .tensor_name = tensor_name,
 };

@@ -1,0 +1,43 @@
+// olmoe.c: OLMoE: norms over all query heads and all key heads, values that may be clipped, experts
+// in every layer.
+#include "common/model/decoder.h"
+#include "common/model/families/families.h"
+
+static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
+    struct config_reader r = {.object = config, .file = "config.json", .e = e};
+    decoder_read(&r, spec,
+                 &(struct decoder_defaults){
+                     .max_position = 4096, .rope_theta = 10000.0f, .norm_eps = 1e-5f});
+    spec->qk_norm = QK_NORM_WIDE;
+    spec->clip_qkv = config_real_or(&r, "clip_qkv", 0);
+    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    spec->inner_expert = config_size(&r, "intermediate_size", INNER_MAX);
+    spec->router = (struct router_spec){
+        .n_experts = decoder_read_experts(&r),
+        .top_k = config_size(&r, "num_experts_per_tok", EXPERTS_MAX),
+        .score = ROUTER_SOFTMAX,
+        .renorm = config_flag_or(&r, "norm_topk_prob", false) ? RENORM_L1 : RENORM_NONE,
+        .scale = 1.0f,
+    };
+    decoder_all_layers(spec, FFN_MOE);
+    return r.rc;
+}
+
+static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                        uint32_t buf_bytes) {
+    static const struct decoder_names names = {
+        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
+        .experts = "mlp.experts",
+        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
+                      [TENSOR_EXPERT_UP] = "up_proj.weight",
+                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
+    };
+    (void)spec;
+    return decoder_tensor_name(&names, ref, buf, buf_bytes);
+}
+
+const struct family family_olmoe = {
+    .names = (const struct model_name[]){{"OlmoeForCausalLM", "olmoe"}, {NULL, NULL}},
+    .read = read,
+    .tensor_name = tensor_name,
+};

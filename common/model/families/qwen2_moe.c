@@ -1,0 +1,55 @@
+// qwen2_moe.c: Qwen1.5-MoE and Qwen2-MoE: biases on queries, keys and values, a shared expert whose
+// weight the row decides.
+#include "common/model/decoder.h"
+#include "common/model/families/families.h"
+
+static void read_experts(struct config_reader *r, struct model_spec *spec) {
+    spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
+    spec->shared = (struct shared_spec){
+        .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
+    spec->router = (struct router_spec){
+        .n_experts = decoder_read_experts(r),
+        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
+        .score = ROUTER_SOFTMAX,
+        .renorm = config_flag_or(r, "norm_topk_prob", false) ? RENORM_L1 : RENORM_NONE,
+        .scale = 1.0f,
+    };
+}
+
+static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
+    struct config_reader r = {.object = config, .file = "config.json", .e = e};
+    decoder_read(&r, spec,
+                 &(struct decoder_defaults){
+                     .max_position = 32768, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
+    spec->attn_bias = config_flag_or(&r, "qkv_bias", true);
+    decoder_refuse_window(&r, spec);
+    decoder_read_sparse_layers(&r, spec);
+    if (r.rc != 0) return r.rc;
+    if (decoder_has_layer(spec, FFN_DENSE))
+        spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
+    if (decoder_has_layer(spec, FFN_MOE)) read_experts(&r, spec);
+    return r.rc;
+}
+
+static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                        uint32_t buf_bytes) {
+    static const struct decoder_names names = {
+        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight",
+                     [TENSOR_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
+                     [TENSOR_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
+                     [TENSOR_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
+                     [TENSOR_SHARED_WEIGHT] = "mlp.shared_expert_gate.weight"},
+        .experts = "mlp.experts",
+        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
+                      [TENSOR_EXPERT_UP] = "up_proj.weight",
+                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
+    };
+    (void)spec;
+    return decoder_tensor_name(&names, ref, buf, buf_bytes);
+}
+
+const struct family family_qwen2_moe = {
+    .names = (const struct model_name[]){{"Qwen2MoeForCausalLM", "qwen2_moe"}, {NULL, NULL}},
+    .read = read,
+    .tensor_name = tensor_name,
+};

@@ -1,0 +1,57 @@
+// families.c: every model family against Hugging Face transformers in float32: logits within 1e-4
+// of the largest, the same next tokens, the same chosen experts; and one answer, bit for bit,
+// whatever the chunks, the ranks and the kernel table. regen_families.py made the data.
+#include "tests/golden/golden.h"
+
+static const char *const names[] = {
+    "qwen2-moe",
+    "olmoe",
+    "granitemoe",
+    "granitemoeshared",
+};
+#define N_MODELS (int)(sizeof names / sizeof *names)
+
+// The same bits as the first way, which was compared with transformers.
+static void expect_same(const struct golden *g, const struct loaded *m, const float *first,
+                        const char *table, const struct serve_way *way) {
+    char how[128];
+    snprintf(how, sizeof how, "%s on %u ranks, chunks of %u", table, m->layout.n_ranks, way->chunk);
+    float *logits = run(g, m, kernel_ops_select(table), way, &(struct run_notes){.how = how});
+    size_t n = (size_t)g->n_ids * g->vocab, at = 0;
+    while (at < n && f32_to_bits(logits[at]) == f32_to_bits(first[at]))
+        at++;
+    ck_assert_msg(at == n, "%s: row %zu token %zu is %a, must be %a", how, at / g->vocab,
+                  at % g->vocab, logits[at % n], first[at % n]);
+    mem_free(logits);
+}
+
+START_TEST(a_family_answers_as_transformers_does) {
+    static const struct serve_way whole = {.chunk = PROMPT_MOST, .n_together = 1},
+                                  single = {.chunk = 1, .n_together = 1},
+                                  mixed = {.chunk = 19, .mixed = true, .n_together = 1};
+    struct golden g;
+    struct loaded m;
+    read_golden(&g, names[_i]);
+    load(&m, &g, 1);
+    float *first =
+        run(&g, &m, kernel_ops_select(NULL), &whole, &(struct run_notes){.how = names[_i]});
+    compare(&g, first, names[_i]);
+    expect_same(&g, &m, first, "auto", &single);
+    expect_same(&g, &m, first, "ref", &mixed);
+    unload(&m);
+    load(&m, &g, 2);
+    expect_same(&g, &m, first, "auto", &mixed);
+    unload(&m);
+    mem_free(first);
+    golden_finish(&g);
+}
+END_TEST
+
+int main(void) {
+    Suite *suite = suite_create("golden families");
+    TCase *tests = tcase_create("golden families");
+    tcase_set_timeout(tests, 600);
+    tcase_add_loop_test(tests, a_family_answers_as_transformers_does, 0, N_MODELS);
+    suite_add_tcase(suite, tests);
+    return suite_run(suite);
+}
