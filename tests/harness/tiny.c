@@ -76,8 +76,12 @@ void tiny_spec_odd(struct model_spec *spec) {
         .router = {.n_experts = 5,
                    .top_k = 2,
                    .score = ROUTER_SIGMOID,
+                   .selection_bias = true,
                    .renorm = RENORM_NONE,
                    .scale = 1.7f},
+        .shared = {.inner = 32, .gated = true},
+        .scale = {.embedding = 1.3f, .residual = 0.8f, .logits = 0.9f},
+        .clip_qkv = 2.0f,
         .dtype = DTYPE_F32,
         .ffn = {FFN_DENSE, FFN_MOE, FFN_MOE},
         .bos_id = UINT32_MAX,
@@ -159,7 +163,7 @@ static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t lay
     if (s->attn_out_bias)
         w->o_bias =
             numbers(t, (struct tensor_name){TENSOR_O_BIAS, layer, 0}, s->hidden, 0.0f, 0.3f);
-    if (!s->qk_norm) return;
+    if (s->qk_norm == QK_NORM_NONE) return;
     w->q_norm = numbers(t, (struct tensor_name){TENSOR_Q_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
     w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
 }
@@ -168,6 +172,8 @@ static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer) 
     static const enum tensor_kind dense[] = {TENSOR_GATE, TENSOR_UP, TENSOR_DOWN};
     static const enum tensor_kind expert[] = {TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP,
                                               TENSOR_EXPERT_DOWN};
+    static const enum tensor_kind shared[] = {TENSOR_SHARED_GATE, TENSOR_SHARED_UP,
+                                              TENSOR_SHARED_DOWN};
     const struct model_spec *s = &t->spec;
     struct layer_weights *w = &weights->layers[layer];
     w->attn_norm =
@@ -181,6 +187,14 @@ static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer) 
     }
     w->router = random_matrix(t, (struct tensor_name){TENSOR_ROUTER, layer, 0}, s->router.n_experts,
                               s->hidden, 1);
+    if (s->router.selection_bias)
+        w->selection_bias = numbers(t, (struct tensor_name){TENSOR_SELECTION_BIAS, layer, 0},
+                                    s->router.n_experts, 0.0f, 0.3f);
+    if (s->shared.inner != 0) {
+        w->shared = random_ffn(t, shared, (struct tensor_name){0, layer, 0}, s->shared.inner);
+        w->shared_weight =
+            random_matrix(t, (struct tensor_name){TENSOR_SHARED_WEIGHT, layer, 0}, 1, s->hidden, 1);
+    }
     w->experts = take(t, (weights->n_local_experts + 1) * sizeof *w->experts);
     for (uint32_t i = 0; i < weights->n_local_experts; i++)
         w->experts[i] = random_ffn(

@@ -15,8 +15,9 @@ struct tiny;
 // Two MoE layers and a dense one, grouped queries, per-head norms, tied head; 97 tokens, 6 experts
 // of which 3 are chosen.
 void tiny_spec(struct model_spec *spec);
-// The other branches: sliding window, biases, sigmoid router without renormalisation, own head,
-// partial rotary, odd widths.
+// The other branches: sliding window, biases, sigmoid router without renormalisation and with a
+// bias that selects, a gated shared expert, multipliers, clipped values, own head, partial rotary,
+// odd widths.
 void tiny_spec_odd(struct model_spec *spec);
 
 // Weights of every rank of a group. The same seed gives the same model over any number of ranks.
