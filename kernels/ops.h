@@ -37,23 +37,31 @@ static inline size_t matrix_bytes(const struct matrix *w) {
 // Attention of n_q query vectors that share one KV head over one sequence's pages.
 // Query i sees keys [first_key[i], n_keys[i]); softmax(scale * q.k) v, in fixed blocks of 16 keys
 // and partitions of 512 from position 0. A page of one layer and KV head: K as [head_dim][16], V as
-// [16][head_dim], of kv_dtype; block b of the sequence is at k_base + block_table[b] * block_stride
-// bytes (V likewise). Slots outside a query's range are never read for it.
+// [16][value_dim], of kv_dtype; block b of the sequence is at k_base + block_table[b] *
+// block_stride bytes (V likewise). Slots outside a query's range are never read for it.
 struct attend_job {
     const float *q; // [n_q, head_dim], query i at q + i * q_stride
-    float *out;     // [n_q, head_dim], at out + i * out_stride
+    float *out;     // [n_q, value_dim], at out + i * out_stride
     size_t q_stride, out_stride;
-    uint32_t n_q, head_dim;
+    uint32_t n_q, head_dim, value_dim;
     const uint32_t *first_key, *n_keys; // [n_q]; first_key[i] < n_keys[i]
     const uint32_t *block_table;
     const void *k_base, *v_base;
     size_t block_stride; // bytes
     enum dtype kv_dtype; // F32 or BF16
     float scale;
-    float *scratch; // attend_scratch_floats(n_q, head_dim)
+    const float *sinks; // [n_q] a logit that takes weight and gives nothing; NULL = none
+    float *scratch;     // attend_scratch_floats(n_q, value_dim)
 };
 
-size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim);
+size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim);
+
+struct norm_weights {
+    const float *w, *b;
+};
+struct clamped_glu {
+    float alpha, limit;
+};
 
 struct kernel_ops {
     const char *name; // "ref", "avx2", "avx512"
@@ -66,11 +74,17 @@ struct kernel_ops {
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);
+    // y = (x - mean) / sqrt(variance + eps) * w, then + b where it is not NULL. y may be x.
+    void (*layer_norm)(float *y, const float *x, const struct norm_weights *w, uint32_t n,
+                       float eps);
     // Rotates x[0, rotary_dim) in halves: pairs (i, i + rotary_dim / 2). cos, sin: [rotary_dim /
     // 2]. In place.
     void (*rope)(float *x, const float *cos, const float *sin, uint32_t rotary_dim);
     // y = silu(gate) * up. y may be gate or up.
     void (*silu_mul)(float *y, const float *gate, const float *up, uint32_t n);
+    // y becomes (u + 1) * g / (1 + exp(-alpha g)), g = min(y, limit), u = up within [-limit,
+    // limit].
+    void (*clamped_glu)(float *y, const float *up, const struct clamped_glu *act, uint32_t n);
     void (*add)(float *y, const float *x, uint32_t n);            // y += x
     void (*scale)(float *y, const float *x, float a, uint32_t n); // y = a * x; y may be x
     void (*axpy)(float *y, const float *x, float a, uint32_t n);  // y = fma(a, x, y)

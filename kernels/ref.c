@@ -116,13 +116,13 @@ static void attend_partition(const struct part *part, float *p, float *acc, floa
         m[key % LANES] = larger(m[key % LANES], p[key - part->begin]);
     }
     *max = lane_max(m, LANES);
-    for (uint32_t d = 0; d < job->head_dim; d++)
+    for (uint32_t d = 0; d < job->value_dim; d++)
         acc[d] = 0.0f;
     for (uint32_t key = part->begin; key < part->end; key++) {
         float weight = elementary_exp(p[key - part->begin] - *max);
         l[key % LANES] = l[key % LANES] + weight;
-        for (uint32_t d = 0; d < job->head_dim; d++) {
-            size_t index = (size_t)(key % KV_BLOCK_TOKENS) * job->head_dim + d;
+        for (uint32_t d = 0; d < job->value_dim; d++) {
+            size_t index = (size_t)(key % KV_BLOCK_TOKENS) * job->value_dim + d;
             acc[d] = fmaf(weight, key_value(job, job->v_base, key, index), acc[d]);
         }
     }
@@ -132,7 +132,7 @@ static void attend_partition(const struct part *part, float *p, float *acc, floa
 static void attend_query(const struct attend_job *job, uint32_t i) {
     uint32_t first = job->first_key[i], n = job->n_keys[i];
     check(first < n);
-    float *p = job->scratch, *acc = p + ATTN_PARTITION_TOKENS, *acc2 = acc + job->head_dim;
+    float *p = job->scratch, *acc = p + ATTN_PARTITION_TOKENS, *acc2 = acc + job->value_dim;
     float m = 0.0f, l = 0.0f;
     for (uint32_t begin = first; begin < n;) {
         uint32_t end = (begin / ATTN_PARTITION_TOKENS + 1) * ATTN_PARTITION_TOKENS;
@@ -146,14 +146,20 @@ static void attend_query(const struct attend_job *job, uint32_t i) {
             attend_partition(&part, p, acc2, &m2, &l2);
             float top = larger(m, m2), c = elementary_exp(m - top), c2 = elementary_exp(m2 - top);
             l = l * c + l2 * c2;
-            for (uint32_t d = 0; d < job->head_dim; d++)
+            for (uint32_t d = 0; d < job->value_dim; d++)
                 acc[d] = acc[d] * c + acc2[d] * c2;
             m = top;
         }
         begin = end;
     }
-    for (uint32_t d = 0; d < job->head_dim; d++)
-        job->out[i * job->out_stride + d] = acc[d] / l;
+    float keep = 1.0f;
+    if (job->sinks != NULL) {
+        float top = larger(m, job->sinks[i]);
+        keep = elementary_exp(m - top);
+        l = l * keep + elementary_exp(job->sinks[i] - top);
+    }
+    for (uint32_t d = 0; d < job->value_dim; d++)
+        job->out[i * job->out_stride + d] = acc[d] * keep / l;
 }
 
 static void ref_attend(const struct attend_job *job) {
@@ -171,6 +177,18 @@ static void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, f
         y[i] = (x[i] * r) * w[i];
 }
 
+static void ref_layer_norm(float *y, const float *x, const struct norm_weights *w, uint32_t n,
+                           float eps) {
+    float mean = lane_sum(x, n) / (float)n, a[LANES] = {0};
+    for (uint32_t i = 0; i < n; i++)
+        a[i % LANES] = fmaf(x[i] - mean, x[i] - mean, a[i % LANES]);
+    float r = 1.0f / sqrtf(lane_tree_sum(a) / (float)n + eps);
+    for (uint32_t i = 0; i < n; i++) {
+        y[i] = ((x[i] - mean) * r) * w->w[i];
+        if (w->b != NULL) y[i] = y[i] + w->b[i];
+    }
+}
+
 static void ref_rope(float *x, const float *cos, const float *sin, uint32_t rotary_dim) {
     uint32_t half = rotary_dim / 2;
     for (uint32_t i = 0; i < half; i++) {
@@ -183,6 +201,15 @@ static void ref_rope(float *x, const float *cos, const float *sin, uint32_t rota
 static void ref_silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         y[i] = elementary_silu(gate[i]) * up[i];
+}
+
+static void ref_clamped_glu(float *y, const float *up, const struct clamped_glu *act, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float g = y[i] > act->limit ? act->limit : y[i], u = up[i];
+        if (u > act->limit) u = act->limit;
+        if (u < -act->limit) u = -act->limit;
+        y[i] = (u + 1.0f) * (g / (1.0f + elementary_exp(-(act->alpha * g))));
+    }
 }
 
 static void ref_add(float *y, const float *x, uint32_t n) {
@@ -264,8 +291,10 @@ static const struct kernel_ops ops = {
     .matmul = ref_matmul,
     .attend = ref_attend,
     .rms_norm = ref_rms_norm,
+    .layer_norm = ref_layer_norm,
     .rope = ref_rope,
     .silu_mul = ref_silu_mul,
+    .clamped_glu = ref_clamped_glu,
     .add = ref_add,
     .scale = ref_scale,
     .axpy = ref_axpy,

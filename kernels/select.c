@@ -61,9 +61,9 @@ const char *kernel_ops_available(void) {
 
 // For each query of a tile: the scores of one partition, and two accumulators (the merged
 // partitions and the new one).
-size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim) {
+size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim) {
     size_t n_tile = n_q < ATTEND_TILE_MAX ? n_q : ATTEND_TILE_MAX;
-    size_t padded = ((size_t)head_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
+    size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
     return n_tile * (ATTN_PARTITION_TOKENS + 2 * padded);
 }
 

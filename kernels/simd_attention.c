@@ -163,7 +163,7 @@ INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dt
         uint32_t stop = key / BLOCK * BLOCK + BLOCK;
         if (stop > t->end) stop = t->end;
         for (; key < stop; key++) {
-            size_t index = (size_t)(key % BLOCK) * job->head_dim + t->dim;
+            size_t index = (size_t)(key % BLOCK) * job->value_dim + t->dim;
             const float *p = t->p + (key - t->base);
             vec v[4];
             UNROLL
@@ -188,7 +188,7 @@ INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dt
 #define DEFINE_VALUES(rows, dtype)                                                                 \
     FOR_TILES_OF_ROWS(DEFINE_VALUE, rows, dtype)                                                   \
     static void value_##dtype##_##rows##_tail(const struct value_tile *t) {                        \
-        value_tile(t, rows, 1, DTYPE_##dtype, t->job->head_dim % VEC_LANES);                       \
+        value_tile(t, rows, 1, DTYPE_##dtype, t->job->value_dim % VEC_LANES);                      \
     }
 FOR_TILE_ROWS(DEFINE_VALUES, F32)
 FOR_TILE_ROWS(DEFINE_VALUES, BF16)
@@ -207,8 +207,8 @@ static void add_values(const struct tile *t, uint32_t row, uint32_t rows, uint32
     struct value_tile v = {
         .job = t->job, .padded = t->padded, .base = t->base, .key = key, .end = end};
     v.p = t->scores + row * PART;
-    while (v.dim < t->job->head_dim) {
-        uint32_t left = t->job->head_dim - v.dim;
+    while (v.dim < t->job->value_dim) {
+        uint32_t left = t->job->value_dim - v.dim;
         enum value_kind kind = left < VEC_LANES ? VALUE_TAIL : VALUE_ONE;
         if (left >= (uint32_t)TILE_PANELS(rows) * VEC_LANES) kind = VALUE_FULL;
         v.acc = t->acc + row * t->padded + v.dim;
@@ -284,13 +284,23 @@ static void attend_partition(struct tile *t) {
     }
 }
 
+// The sum with the sink's weight in it; *keep is what the values are worth then.
+static float add_sink(const struct tile *t, uint32_t row, float sink, float *keep) {
+    float top = t->top[row] > sink ? t->top[row] : sink;
+    *keep = elementary_exp(t->top[row] - top);
+    return t->merged_sum[row] * *keep + elementary_exp(sink - top);
+}
+
 static void write_output(const struct tile *t, uint32_t first_query) {
     const struct attend_job *job = t->job;
     for (uint32_t r = 0; r < t->n_q; r++) {
         float *out = job->out + (first_query + r) * job->out_stride;
-        for (uint32_t d = 0; d < job->head_dim; d += VEC_LANES) {
-            vec o = vec_div(vec_load(t->merged + r * t->padded + d), vec_set(t->merged_sum[r]));
-            uint32_t left = job->head_dim - d;
+        float l = t->merged_sum[r], keep = 1.0f;
+        if (job->sinks != NULL) l = add_sink(t, r, job->sinks[first_query + r], &keep);
+        for (uint32_t d = 0; d < job->value_dim; d += VEC_LANES) {
+            vec acc = vec_mul(vec_load(t->merged + r * t->padded + d), vec_set(keep));
+            vec o = vec_div(acc, vec_set(l));
+            uint32_t left = job->value_dim - d;
             vec_store_n(out + d, o, left < VEC_LANES ? left : VEC_LANES);
         }
     }
@@ -298,7 +308,7 @@ static void write_output(const struct tile *t, uint32_t first_query) {
 
 static void attend_tile(const struct attend_job *job, uint32_t first_query, uint32_t n_q) {
     struct tile t = {.job = job, .q = job->q + first_query * job->q_stride, .n_q = n_q};
-    t.padded = ((size_t)job->head_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
+    t.padded = ((size_t)job->value_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     t.scores = job->scratch;
     t.acc = t.scores + n_q * PART;
     t.merged = t.acc + n_q * t.padded;

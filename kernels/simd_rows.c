@@ -46,6 +46,26 @@ static void rms_norm(float *y, const float *x, const float *w, uint32_t n, float
     }
 }
 
+static void layer_norm(float *y, const float *x, const struct norm_weights *w, uint32_t n,
+                       float eps) {
+    vec sum = vec_zero(), a = vec_zero();
+    FOR_VECTORS(i, n) {
+        sum = vec_add(sum, load_at(x, i, n));
+    }
+    vec mean = vec_set(vec_tree_sum(sum) / (float)n);
+    FOR_VECTORS(i, n) {
+        // A lane without an element must not take in the mean's square.
+        vec d = vec_first_n(vec_sub(load_at(x, i, n), mean), lanes_at(i, n), vec_zero());
+        a = vec_fma(d, d, a);
+    }
+    vec r = vec_set(1.0f / sqrtf(vec_tree_sum(a) / (float)n + eps));
+    FOR_VECTORS(i, n) {
+        vec v = vec_mul(vec_mul(vec_sub(load_at(x, i, n), mean), r), load_at(w->w, i, n));
+        if (w->b != NULL) v = vec_add(v, load_at(w->b, i, n));
+        store_at(y, i, n, v);
+    }
+}
+
 static void rope(float *x, const float *cos, const float *sin, uint32_t rotary_dim) {
     uint32_t half = rotary_dim / 2;
     FOR_VECTORS(i, half) {
@@ -59,6 +79,18 @@ static void rope(float *x, const float *cos, const float *sin, uint32_t rotary_d
 static void silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
     FOR_VECTORS(i, n) {
         store_at(y, i, n, vec_mul(vec_silu(load_at(gate, i, n)), load_at(up, i, n)));
+    }
+}
+
+static void clamped_glu(float *y, const float *up, const struct clamped_glu *act, uint32_t n) {
+    vec high = vec_set(act->limit), low = vec_set(-act->limit);
+    FOR_VECTORS(i, n) {
+        vec g = load_at(y, i, n), u = load_at(up, i, n);
+        g = vec_if_greater(g, high, high, g);
+        u = vec_if_greater(u, high, high, u);
+        u = vec_if_greater(low, u, low, u);
+        vec s = vec_div(g, vec_one_plus_exp_minus(vec_mul(vec_set(act->alpha), g)));
+        store_at(y, i, n, vec_mul(vec_add(u, vec_set(1.0f)), s));
     }
 }
 
@@ -185,8 +217,10 @@ static const struct kernel_ops ops = {
     .matmul = KERNEL_SYMBOL(matmul),
     .attend = KERNEL_SYMBOL(attend),
     .rms_norm = rms_norm,
+    .layer_norm = layer_norm,
     .rope = rope,
     .silu_mul = silu_mul,
+    .clamped_glu = clamped_glu,
     .add = add,
     .scale = scale,
     .axpy = axpy,

@@ -3,8 +3,10 @@
 
 #include <string.h>
 
+#include "common/model/rope.h"
 #include "worker/forward.h"
 #include "worker/linear.h"
+#include "worker/mla.h"
 
 // Queries of one work item when a prompt gives that many: each page that is read serves all of
 // them.
@@ -18,12 +20,13 @@ static uint32_t at_least_one(uint32_t n) {
 
 static void lay_threads(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
-    uint32_t hd = f->spec->head_dim;
+    uint32_t dim = spec_value_dim(f->spec);
     a->threads = scratch_take(s, f->n_threads, sizeof *a->threads);
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct attn_thread mine = {
-            .out = scratch_take(s, (size_t)a->queries_max * hd, sizeof(float)),
-            .scratch = scratch_take(s, attend_scratch_floats(a->queries_max, hd), sizeof(float)),
+            .out = scratch_take(s, (size_t)a->queries_max * dim, sizeof(float)),
+            .scratch = scratch_take(s, attend_scratch_floats(a->queries_max, dim), sizeof(float)),
+            .sinks = scratch_take(s, a->queries_max, sizeof(float)),
             .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
             .n_keys = scratch_take(s, a->queries_max, sizeof(uint32_t)),
         };
@@ -34,30 +37,38 @@ static void lay_threads(struct forward *f, struct scratch *s) {
 void attn_lay(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     const struct model_spec *spec = f->spec;
-    size_t rows = f->config.rows_max, half = spec->rotary_dim / 2;
-    a->group = spec->n_heads / spec->n_kv_heads;
+    size_t rows = f->config.rows_max, half = spec->rope.dim / 2;
+    a->group = spec->n_heads / spec_kv_heads(spec);
     a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
     a->qkv_dim = (spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim;
     a->inv_freq = scratch_take(s, half, sizeof(float));
     a->cos = scratch_take(s, rows * half, sizeof(float));
     a->sin = scratch_take(s, rows * half, sizeof(float));
-    a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
-    a->q = scratch_take(s, rows * spec->n_heads * spec->head_dim, sizeof(float));
-    a->out = scratch_take(s, rows * spec->n_heads * spec->head_dim, sizeof(float));
+    a->ones = scratch_take(s, spec->head_dim, sizeof(float));
+    if (spec->mla.kv_rank == 0) a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
+    a->q = scratch_take(s, rows * spec->n_heads * spec_key_dim(spec), sizeof(float));
+    a->out = scratch_take(s, rows * spec->n_heads * spec_value_dim(spec), sizeof(float));
     a->projected = scratch_take(s, rows * spec->hidden, sizeof(float));
     a->tiles = scratch_take(s, rows, sizeof *a->tiles);
     lay_threads(f, s);
-    if (a->inv_freq != NULL) elementary_inv_freq(a->inv_freq, spec->rope_theta, spec->rotary_dim);
+    mla_lay(f, s);
+    if (a->inv_freq == NULL) return;
+    a->rope_factor = rope_frequencies(a->inv_freq, &spec->rope, f->config.max_model_len);
+    for (uint32_t d = 0; d < spec->head_dim; d++)
+        a->ones[d] = 1.0f;
 }
 
 static void rope_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     struct forward *f = context;
-    uint32_t half = f->spec->rotary_dim / 2;
+    uint32_t half = f->spec->rope.dim / 2;
+    float factor = f->attn.rope_factor;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        size_t at = (size_t)row * half;
-        elementary_rope_table(f->attn.cos + at, f->attn.sin + at, f->batch.position[row],
-                              f->attn.inv_freq, half);
+        float *cos = f->attn.cos + (size_t)row * half, *sin = f->attn.sin + (size_t)row * half;
+        elementary_rope_table(cos, sin, f->batch.position[row], f->attn.inv_freq, half);
+        if (factor == 0) continue;
+        f->ops->scale(cos, cos, factor, half);
+        f->ops->scale(sin, sin, factor, half);
     }
 }
 
@@ -81,12 +92,12 @@ static void plan_split(struct forward *f) {
     uint32_t wanted = f->n_threads == 1 ? 1 : f->n_threads * ITEMS_PER_THREAD;
     uint32_t rows_per_tile = at_least_one(ITEM_QUERIES / a->group);
     cut_tiles(f, rows_per_tile);
-    while (rows_per_tile > 1 && a->n_tiles * f->spec->n_kv_heads < wanted) {
+    while (rows_per_tile > 1 && a->n_tiles * spec_kv_heads(f->spec) < wanted) {
         rows_per_tile = (rows_per_tile + 1) / 2;
         cut_tiles(f, rows_per_tile);
     }
     a->heads_per_item = a->group;
-    uint32_t n_items = a->n_tiles * f->spec->n_kv_heads;
+    uint32_t n_items = a->n_tiles * spec_kv_heads(f->spec);
     while (rows_per_tile == 1 && a->heads_per_item % 2 == 0 && n_items < wanted) {
         a->heads_per_item /= 2;
         n_items *= 2;
@@ -96,7 +107,7 @@ static void plan_split(struct forward *f) {
 void attn_begin(struct forward *f) {
     if (f->batch.n_rows == 0) return;
     // A sine costs about as much as a hundred elementwise operations.
-    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rotary_dim * 50, rope_rows, f);
+    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rope.dim * 50, rope_rows, f);
     plan_split(f);
 }
 
@@ -106,20 +117,46 @@ struct attn_layer {
     uint32_t layer;
 };
 
-static float *query_of(const struct forward *f, uint32_t kv_head, uint32_t row) {
+float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row) {
     size_t index = (size_t)kv_head * f->batch.n_rows + row;
-    return f->attn.q + index * f->attn.group * f->spec->head_dim;
+    return f->attn.q + index * f->attn.group * spec_key_dim(f->spec);
 }
 
-static void norm_and_rotate(const struct forward *f, float *y, const float *x, const float *norm,
-                            uint32_t row) {
+void attn_rotate(const struct forward *f, float *x, uint32_t row) {
+    uint32_t dim = f->spec->rope.dim, half = dim / 2;
+    if (f->spec->rope.interleaved) {
+        float halves[HEAD_DIM_MAX];
+        for (uint32_t i = 0; i < half; i++) {
+            halves[i] = x[2 * i];
+            halves[half + i] = x[2 * i + 1];
+        }
+        memcpy(x, halves, dim * sizeof *x);
+    }
+    size_t at = (size_t)row * half;
+    f->ops->rope(x, f->attn.cos + at, f->attn.sin + at, dim);
+}
+
+static void norm_and_rotate(const struct attn_layer *al, float *y, const float *x,
+                            const float *norm, uint32_t row) {
+    const struct forward *f = al->f;
     const struct model_spec *spec = f->spec;
     if (spec->qk_norm == QK_NORM_HEAD)
         f->ops->rms_norm(y, x, norm, spec->head_dim, spec->norm_eps);
     else if (y != x)
         memcpy(y, x, spec->head_dim * sizeof *y);
-    size_t at = (size_t)row * (spec->rotary_dim / 2);
-    f->ops->rope(y, f->attn.cos + at, f->attn.sin + at, spec->rotary_dim);
+    if (spec->layer_flags[al->layer] & LAYER_NO_ROPE) return;
+    attn_rotate(f, y, row);
+    if (spec->qk_norm == QK_NORM_AFTER_ROPE)
+        f->ops->rms_norm(y, y, f->attn.ones, spec->head_dim, spec->norm_eps);
+}
+
+// Far positions of layers without rotary embedding look at fewer keys.
+static void sharpen(const struct attn_layer *al, float *q, uint32_t row) {
+    const struct temperature_spec *t = &al->f->spec->temperature;
+    if (t->floor == 0 || !(al->f->spec->layer_flags[al->layer] & LAYER_NO_ROPE)) return;
+    uint32_t steps = (al->f->batch.position[row] + 1) / t->floor;
+    float factor = elementary_log((float)(steps + 1)) * t->scale + 1.0f;
+    al->f->ops->scale(q, q, factor, al->f->spec->head_dim);
 }
 
 // One row's queries go to where attention reads them, its keys and values into the page.
@@ -128,13 +165,14 @@ static void spread_row(const struct attn_layer *al, uint32_t row, uint32_t kv_he
     const struct model_spec *spec = f->spec;
     uint32_t hd = spec->head_dim, group = f->attn.group;
     float *qkv = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
-    float *q = query_of(f, kv_head, row);
-    for (uint32_t h = 0; h < group; h++)
-        norm_and_rotate(f, q + (size_t)h * hd, qkv + ((size_t)kv_head * group + h) * hd,
-                        al->w->q_norm, row);
+    float *q = attn_query(f, kv_head, row);
+    for (uint32_t h = 0; h < group; h++, q += hd) {
+        norm_and_rotate(al, q, qkv + ((size_t)kv_head * group + h) * hd, al->w->q_norm, row);
+        sharpen(al, q, row);
+    }
     float *key = qkv + ((size_t)spec->n_heads + kv_head) * hd;
     const float *value = key + (size_t)spec->n_kv_heads * hd;
-    norm_and_rotate(f, key, key, al->w->k_norm, row);
+    norm_and_rotate(al, key, key, al->w->k_norm, row);
     struct kv_place at = {al->layer, kv_head, f->batch.slot[row], f->batch.position[row]};
     kv_write(&f->kv, f->ops, &at, key, value);
 }
@@ -161,23 +199,33 @@ static void spread_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
     }
 }
 
-// Query i of the tile is (row i / heads, head i % heads).
-static void fill_ranges(const struct forward *f, const struct attn_tile *tile, uint32_t heads,
-                        const struct attn_thread *mine) {
-    uint32_t window = f->spec->sliding_window;
+// The first key that a query at this position sees.
+static uint32_t first_key(const struct attn_layer *al, uint32_t position) {
+    const struct model_spec *spec = al->f->spec;
+    if (spec->layer_flags[al->layer] & LAYER_FULL) return 0;
+    if (spec->attn_chunk != 0) return position / spec->attn_chunk * spec->attn_chunk;
+    uint32_t window = spec->sliding_window;
+    return window != 0 && position >= window ? position + 1 - window : 0;
+}
+
+// Query i of the tile is (row i / heads, head first_head + i % heads).
+static void fill_ranges(const struct attn_layer *al, const struct attn_tile *tile,
+                        uint32_t first_head, const struct attn_thread *mine) {
+    uint32_t heads = al->f->attn.heads_per_item;
     for (uint32_t i = 0; i < tile->n_rows * heads; i++) {
-        uint32_t end = f->batch.position[tile->row_begin + i / heads] + 1;
-        mine->n_keys[i] = end;
-        mine->first_key[i] = window != 0 && end > window ? end - window : 0;
+        uint32_t position = al->f->batch.position[tile->row_begin + i / heads];
+        mine->n_keys[i] = position + 1;
+        mine->first_key[i] = first_key(al, position);
+        if (al->w->sinks != NULL) mine->sinks[i] = al->w->sinks[first_head + i % heads];
     }
 }
 
 static void keep_out(const struct forward *f, const struct attn_tile *tile, uint32_t first_head,
                      const struct attn_thread *mine) {
-    size_t hd = f->spec->head_dim, n = f->attn.heads_per_item * hd;
+    size_t dim = spec_value_dim(f->spec), n = f->attn.heads_per_item * dim;
     for (uint32_t i = 0; i < tile->n_rows; i++) {
-        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->spec->n_heads * hd;
-        memcpy(row + first_head * hd, mine->out + i * n, n * sizeof(float));
+        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->spec->n_heads * dim;
+        memcpy(row + first_head * dim, mine->out + i * n, n * sizeof(float));
     }
 }
 
@@ -187,18 +235,19 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
     struct forward *f = al->f;
     struct attn *a = &f->attn;
     const struct attn_thread *mine = &a->threads[thread];
-    uint32_t parts = a->group / a->heads_per_item, hd = f->spec->head_dim;
-    const struct attn_tile *tile = &a->tiles[i / parts / f->spec->n_kv_heads];
-    uint32_t kv_head = i / parts % f->spec->n_kv_heads;
-    uint32_t head = i % parts * a->heads_per_item;
-    fill_ranges(f, tile, a->heads_per_item, mine);
+    uint32_t parts = a->group / a->heads_per_item, n_kv_heads = spec_kv_heads(f->spec);
+    const struct attn_tile *tile = &a->tiles[i / parts / n_kv_heads];
+    uint32_t kv_head = i / parts % n_kv_heads, head = i % parts * a->heads_per_item;
+    uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
+    fill_ranges(al, tile, kv_head * a->group + head, mine);
     struct attend_job job = {
-        .q = query_of(f, kv_head, tile->row_begin) + (size_t)head * hd,
+        .q = attn_query(f, kv_head, tile->row_begin) + (size_t)head * key_dim,
         .out = mine->out,
-        .q_stride = hd,
-        .out_stride = hd,
+        .q_stride = key_dim,
+        .out_stride = value_dim,
         .n_q = tile->n_rows * a->heads_per_item,
-        .head_dim = hd,
+        .head_dim = key_dim,
+        .value_dim = value_dim,
         .first_key = mine->first_key,
         .n_keys = mine->n_keys,
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
@@ -207,6 +256,7 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
         .block_stride = f->kv.block_stride,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
+        .sinks = al->w->sinks != NULL ? mine->sinks : NULL,
         .scratch = mine->scratch,
     };
     f->ops->attend(&job);
@@ -230,11 +280,12 @@ static void project_qkv(struct attn_layer *al) {
 
 static void project_out(struct attn_layer *al) {
     struct forward *f = al->f;
+    bool mla = f->spec->mla.kv_rank != 0;
     struct linear out = {
         .ops = f->ops,
         .w = &al->w->o,
-        .x = f->attn.out,
-        .ldx = (size_t)f->spec->n_heads * f->spec->head_dim,
+        .x = mla ? mla_outputs(f, al->layer) : f->attn.out,
+        .ldx = (size_t)f->spec->n_heads * spec_out_dim(f->spec),
         .y = f->attn.projected,
         .ldy = f->spec->hidden,
         .n_rows = f->batch.n_rows,
@@ -248,10 +299,14 @@ static void project_out(struct attn_layer *al) {
 void attn_forward(struct forward *f, uint32_t layer) {
     if (f->batch.n_rows == 0) return;
     struct attn_layer al = {f, forward_layer(f, layer), layer};
-    forward_norm(f, al.w->attn_norm);
-    project_qkv(&al);
-    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->attn.qkv_dim * 2, spread_rows, &al);
+    forward_norm(f, al.w->attn_norm, al.w->attn_norm_bias);
+    if (f->spec->mla.kv_rank != 0) {
+        mla_spread(f, layer);
+    } else {
+        project_qkv(&al);
+        pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->attn.qkv_dim * 2, spread_rows, &al);
+    }
     uint32_t parts = f->attn.group / f->attn.heads_per_item;
-    pool_run(f->pool, f->attn.n_tiles * f->spec->n_kv_heads * parts, attend_item, &al);
+    pool_run(f->pool, f->attn.n_tiles * spec_kv_heads(f->spec) * parts, attend_item, &al);
     project_out(&al);
 }

@@ -1,5 +1,6 @@
 // attn.h: the attention block of one layer: norm, q/k/v, RoPE, pages, attention, output projection,
-// residual.
+// residual. Latent attention (mla.h) has its own ways to queries and from outputs; in between it is
+// attention with one KV head.
 #ifndef MOESAIC_WORKER_ATTN_H
 #define MOESAIC_WORKER_ATTN_H
 
@@ -16,8 +17,9 @@ struct attn_tile {
 
 // What one compute thread needs while it attends.
 struct attn_thread {
-    float *out;                   // [queries_max, head_dim]
-    float *scratch;               // attend_scratch_floats(queries_max, head_dim)
+    float *out;                   // [queries_max, value_dim]
+    float *scratch;               // attend_scratch_floats(queries_max, value_dim)
+    float *sinks;                 // [queries_max]
     uint32_t *first_key, *n_keys; // [queries_max]
 };
 
@@ -25,11 +27,13 @@ struct attn {
     uint32_t group;              // query heads that share a KV head
     uint32_t queries_max;        // of one work item
     uint32_t qkv_dim;            // (n_heads + 2 n_kv_heads) * head_dim
-    float *inv_freq;             // [rotary_dim / 2]
-    float *cos, *sin;            // [rows_max, rotary_dim / 2] of the step's positions
+    float *inv_freq;             // [rope.dim / 2]
+    float rope_factor;           // of cosines and sines; 0 = none
+    float *cos, *sin;            // [rows_max, rope.dim / 2] of the step's positions
+    float *ones;                 // [head_dim] weights of norms that have none
     float *qkv;                  // [rows_max, qkv_dim]
-    float *q;                    // [kv head][n_rows][group][head_dim], normed and rotated
-    float *out;                  // [rows_max, n_heads * head_dim]
+    float *q;                    // [kv head][n_rows][group][key_dim], normed and rotated
+    float *out;                  // [rows_max, n_heads * value_dim]
     float *projected;            // [rows_max, hidden]
     struct attn_thread *threads; // [n_threads]
 
@@ -43,5 +47,10 @@ void attn_lay(struct forward *f, struct scratch *s);
 void attn_begin(struct forward *f);
 // x += attention(norm(x)).
 void attn_forward(struct forward *f, uint32_t layer);
+
+// Where a row's queries of one KV head stand: [group][key_dim].
+float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row);
+// Rotates the first rope.dim elements; pairs that are neighbours come out as halves.
+void attn_rotate(const struct forward *f, float *x, uint32_t row);
 
 #endif

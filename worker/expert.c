@@ -124,6 +124,15 @@ static const struct ffn_segment *segment_of(const struct expert *x, uint32_t ite
     return &x->segments[low];
 }
 
+// y, the gate's output, becomes the input of down.
+static void activate(const struct forward *f, float *y, const float *up, uint32_t n) {
+    const struct clamped_glu clamped = {f->spec->act_alpha, f->spec->act_limit};
+    if (f->spec->activation == ACT_SWIGLU)
+        f->ops->silu_mul(y, y, up, n);
+    else
+        f->ops->clamped_glu(y, up, &clamped, n);
+}
+
 static void gate_up_item(void *context, uint32_t i, uint32_t thread) {
     (void)thread;
     const struct ffn_group *g = context;
@@ -137,9 +146,12 @@ static void gate_up_item(void *context, uint32_t i, uint32_t thread) {
     f->ops->matmul(gate, ld, x, hidden, s->n_rows, &s->weights->gate, begin, end);
     f->ops->matmul(up, ld, x, hidden, s->n_rows, &s->weights->up, begin, end);
     uint32_t col = begin * PANEL_COLS, n = smaller(end * PANEL_COLS, s->weights->gate.n_out) - col;
+    const struct expert_weights *w = s->weights;
     for (uint32_t row = 0; row < s->n_rows; row++) {
-        float *y = gate + (size_t)row * ld + col;
-        f->ops->silu_mul(y, y, up + (size_t)row * ld + col, n);
+        float *y = gate + (size_t)row * ld + col, *u = up + (size_t)row * ld + col;
+        if (w->gate_bias != NULL) f->ops->add(y, w->gate_bias + col, n);
+        if (w->up_bias != NULL) f->ops->add(u, w->up_bias + col, n);
+        activate(f, y, u, n);
     }
 }
 
@@ -150,9 +162,14 @@ static void down_item(void *context, uint32_t i, uint32_t thread) {
     uint32_t part, hidden = f->spec->hidden, ld = f->expert.inner_max;
     const struct ffn_segment *s = segment_of(&f->expert, i, &part);
     uint32_t begin = part * s->out_item, end = smaller(begin + s->out_item, s->out_panels);
-    f->ops->matmul(f->expert.y + (size_t)s->row_begin * hidden, hidden,
-                   f->expert.gate + (size_t)s->row_begin * ld, ld, s->n_rows, &s->weights->down,
+    const struct expert_weights *w = s->weights;
+    float *y = f->expert.y + (size_t)s->row_begin * hidden;
+    f->ops->matmul(y, hidden, f->expert.gate + (size_t)s->row_begin * ld, ld, s->n_rows, &w->down,
                    begin, end);
+    if (w->down_bias == NULL) return;
+    uint32_t col = begin * PANEL_COLS, n = smaller(end * PANEL_COLS, hidden) - col;
+    for (uint32_t row = 0; row < s->n_rows; row++)
+        f->ops->add(y + (size_t)row * hidden + col, w->down_bias + col, n);
 }
 
 // expert.y = FFN of g->x for the segments that were added.

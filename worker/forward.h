@@ -13,6 +13,7 @@
 #include "worker/expert.h"
 #include "worker/head.h"
 #include "worker/kv.h"
+#include "worker/mla.h"
 #include "worker/model.h"
 #include "worker/route.h"
 
@@ -29,6 +30,7 @@ struct forward {
     struct batch batch;
     struct kv kv;
     struct attn attn;
+    struct mla mla;
     struct route route;
     struct dispatch dispatch;
     struct expert expert;
@@ -40,8 +42,16 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
     return &f->config.weights->layers[layer];
 }
 
-// normed = rms_norm(x) * weight, for the step's rows.
-void forward_norm(struct forward *f, const float *weight);
+// normed = norm(x), for the step's rows. bias may be NULL.
+void forward_norm(struct forward *f, const float *weight, const float *bias);
+
+static inline void forward_norm_row(const struct forward *f, float *y, const float *x,
+                                    const struct norm_weights *w) {
+    if (f->spec->norm == NORM_RMS)
+        f->ops->rms_norm(y, x, w->w, f->spec->hidden, f->spec->norm_eps);
+    else
+        f->ops->layer_norm(y, x, w, f->spec->hidden, f->spec->norm_eps);
+}
 
 // A part of the residual stream takes in what a block returned for it: x += y, or the multiple
 // that the model's spec asks for.

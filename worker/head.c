@@ -68,11 +68,12 @@ static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
     (void)thread;
     const struct head_tile *tile = context;
     struct forward *f = tile->f;
+    const struct norm_weights norm = {f->config.weights->final_norm,
+                                      f->config.weights->final_norm_bias};
     size_t hidden = f->spec->hidden;
     for (uint32_t i = row_begin; i < row_end; i++)
-        f->ops->rms_norm(f->head.normed + i * hidden,
-                         f->x + f->head.rows[tile->first + i].row * hidden,
-                         f->config.weights->final_norm, f->spec->hidden, f->spec->norm_eps);
+        forward_norm_row(f, f->head.normed + i * hidden,
+                         f->x + f->head.rows[tile->first + i].row * hidden, &norm);
 }
 
 static void scale_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
@@ -98,6 +99,7 @@ uint32_t head_logits(struct forward *f, uint32_t first) {
         .y = tile_logits(f, first),
         .ldy = f->spec->vocab,
         .n_rows = n,
+        .bias = f->config.weights->head_bias,
     };
     linear_run(f->pool, &logits);
     if (f->spec->scale.logits != 0) pool_run_rows(f->pool, n, f->spec->vocab, scale_rows, &tile);

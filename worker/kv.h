@@ -17,9 +17,10 @@ struct kv_table {
 
 struct kv {
     enum dtype dtype;
-    uint32_t head_dim, n_kv_heads, n_blocks;
+    uint32_t key_dim, value_dim, n_heads, n_blocks;
     uint32_t blocks_max; // of one sequence
-    size_t half_bytes;   // K, or V, of one page: 16 tokens of one layer and KV head
+    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
+    size_t page_bytes;   // keys and values
     size_t block_stride; // from one page to the next of the same layer and head
     size_t layer_stride;
     uint8_t *pages;          // [layer][block][kv head][K, V]
@@ -55,7 +56,8 @@ const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head);
 void kv_set_token(const struct kv *kv, uint32_t slot, uint32_t position, uint32_t token);
 uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position);
 
-// Stores one token's key and value [head_dim] of one layer and head, rounded to the page's type.
+// Stores one token's key [key_dim] and value [value_dim] of one layer and head, rounded to the
+// page's type.
 struct kv_place {
     uint32_t layer, head, slot, position;
 };

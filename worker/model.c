@@ -123,7 +123,7 @@ static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
 
 struct norm_rows {
     struct forward *f;
-    const float *weight;
+    struct norm_weights weights;
 };
 
 static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
@@ -132,13 +132,12 @@ static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
     struct forward *f = norm->f;
     size_t hidden = f->spec->hidden;
     for (uint32_t row = row_begin; row < row_end; row++)
-        f->ops->rms_norm(f->normed + row * hidden, f->x + row * hidden, norm->weight,
-                         f->spec->hidden, f->spec->norm_eps);
+        forward_norm_row(f, f->normed + row * hidden, f->x + row * hidden, &norm->weights);
 }
 
-void forward_norm(struct forward *f, const float *weight) {
+void forward_norm(struct forward *f, const float *weight, const float *bias) {
     pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, norm_rows,
-                  &(struct norm_rows){f, weight});
+                  &(struct norm_rows){f, {weight, bias}});
 }
 
 static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
@@ -162,7 +161,8 @@ static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
     attn_forward(f, layer);
     phase_end(m, PHASE_ATTN);
-    forward_norm(f, forward_layer(f, layer)->ffn_norm);
+    const struct layer_weights *w = forward_layer(f, layer);
+    forward_norm(f, w->ffn_norm, w->ffn_norm_bias);
     if (f->spec->ffn[layer] == FFN_MOE) return moe_forward(m, layer, e);
     dense_forward(f, layer);
     phase_end(m, PHASE_DENSE);

@@ -13,12 +13,25 @@
 
 // One expert: gate, up and down as one contiguous 4 KiB-aligned block (the expert record).
 struct expert_weights {
-    struct matrix gate, up; // [inner, hidden]
-    struct matrix down;     // [hidden, inner], n_segments = spec_inner_segments
+    struct matrix gate, up;                 // [inner, hidden]
+    struct matrix down;                     // [hidden, inner], n_segments = spec_inner_segments
+    float *gate_bias, *up_bias, *down_bias; // NULL = none
+};
+
+// Of latent attention, in place of qkv.
+struct mla_weights {
+    struct matrix q_a;      // [q_rank, hidden] where queries are compressed
+    struct matrix q;        // [n_heads * (nope_dim + rope.dim), q_rank or hidden]
+    struct matrix kv_a;     // [kv_rank + rope.dim, hidden]
+    struct matrix *uk, *uv; // [n_heads] each: [kv_rank, nope_dim], [value_dim, kv_rank]
+    float *q_a_norm, *kv_a_norm;
 };
 
 struct layer_weights {
-    float *attn_norm, *ffn_norm; // [hidden]
+    float *attn_norm, *ffn_norm;           // [hidden]
+    float *attn_norm_bias, *ffn_norm_bias; // NULL = none
+    struct mla_weights mla;                // of latent attention
+    float *sinks;                          // [n_heads], NULL = none
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
     struct matrix o;   // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
     float *qkv_bias, *o_bias;            // NULL = none
@@ -37,7 +50,9 @@ struct weights {
     enum dtype dtype;   // of the packed matrices
     void *embed;        // [vocab, hidden] row-major, of dtype
     struct matrix head; // [vocab, hidden]
+    float *head_bias;   // [vocab], NULL = none
     float *final_norm;  // [hidden]
+    float *final_norm_bias;
     struct layer_weights *layers;
     uint64_t shared_digest;  // over the bytes of all tensors but the experts': equal on every rank
     uint64_t experts_digest; // over this rank's expert bytes: equal after a restart with the same

@@ -21,6 +21,10 @@ struct builder {
     struct err_text *e;
 };
 
+static size_t round_up(size_t n, size_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
 static int no_memory(struct builder *b) {
     return err_set(b->e, ERR_FATAL_NOMEM, "no memory for the weights");
 }
@@ -167,6 +171,9 @@ static int plan_embedding(struct builder *b) {
     if (rc == 0 && !s->tied_embeddings)
         rc = fill_matrix(b, &w->head, (struct tensor_ref){.kind = TENSOR_HEAD});
     if (rc == 0) rc = add_one(b, &w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
+    if (rc == 0 && s->norm_bias)
+        rc = add_one(b, &w->final_norm_bias, TENSOR_FINAL_NORM_BIAS, 0, s->hidden);
+    if (rc == 0 && s->head_bias) rc = add_one(b, &w->head_bias, TENSOR_HEAD_BIAS, 0, s->vocab);
     return rc;
 }
 
@@ -191,7 +198,7 @@ static int plan_qkv(struct builder *b, struct layer_weights *l, uint32_t layer) 
 
 static int plan_qk_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
-    if (s->qk_norm == QK_NORM_NONE) return 0;
+    if (s->qk_norm == QK_NORM_NONE || s->qk_norm == QK_NORM_AFTER_ROPE) return 0;
     bool wide = s->qk_norm == QK_NORM_WIDE;
     uint32_t q = wide ? s->n_heads * s->head_dim : s->head_dim;
     uint32_t k = wide ? s->n_kv_heads * s->head_dim : s->head_dim;
@@ -199,16 +206,81 @@ static int plan_qk_norms(struct builder *b, struct layer_weights *l, uint32_t la
     return rc == 0 ? add_one(b, &l->k_norm, TENSOR_K_NORM, layer, k) : rc;
 }
 
+// One tensor into a matrix with memory of its own.
+static int plan_matrix(struct builder *b, struct matrix *m, struct matrix shape,
+                       struct tensor_ref ref) {
+    *m = shape;
+    int rc = alloc_matrix(b, m);
+    return rc == 0 ? fill_matrix(b, m, ref) : rc;
+}
+
+// What one head turns latents into: a split over heads would cut here. All lie in one block.
+static int plan_mla_heads(struct builder *b, struct mla_weights *w, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    const struct matrix uk = matrix_shape(b, s->mla.kv_rank, s->mla.nope_dim, 1),
+                        uv = matrix_shape(b, s->mla.value_dim, s->mla.kv_rank, 1);
+    size_t uk_bytes = round_up(matrix_bytes(&uk), MATRIX_ALIGN),
+           uv_bytes = round_up(matrix_bytes(&uv), MATRIX_ALIGN), total;
+    if (!size_mul(uk_bytes + uv_bytes, s->n_heads, &total)) return no_memory(b);
+    uint8_t *at = weights_alloc(b->w, total, MATRIX_ALIGN);
+    w->uk = weights_alloc(b->w, 2 * s->n_heads * sizeof *w->uk, MATRIX_ALIGN);
+    if (at == NULL || w->uk == NULL) return no_memory(b);
+    w->uv = w->uk + s->n_heads;
+    int rc = 0;
+    for (uint32_t h = 0; rc == 0 && h < s->n_heads; h++, at += uk_bytes + uv_bytes) {
+        w->uk[h] = uk;
+        w->uv[h] = uv;
+        w->uk[h].data = at;
+        w->uv[h].data = at + uk_bytes;
+        rc = fill_matrix(b, &w->uk[h], (struct tensor_ref){TENSOR_UK, layer, h});
+        if (rc == 0) rc = fill_matrix(b, &w->uv[h], (struct tensor_ref){TENSOR_UV, layer, h});
+    }
+    return rc;
+}
+
+static int plan_mla(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    const struct mla_spec *mla = &s->mla;
+    struct mla_weights *w = &l->mla;
+    uint32_t q_in = mla->q_rank != 0 ? mla->q_rank : s->hidden;
+    uint32_t q_out = s->n_heads * (mla->nope_dim + s->rope.dim);
+    int rc = 0;
+    if (mla->q_rank != 0) {
+        rc = plan_matrix(b, &w->q_a, matrix_shape(b, mla->q_rank, s->hidden, 1),
+                         (struct tensor_ref){TENSOR_Q_A, layer, 0});
+        if (rc == 0) rc = add_one(b, &w->q_a_norm, TENSOR_Q_A_NORM, layer, mla->q_rank);
+    }
+    if (rc == 0)
+        rc = plan_matrix(b, &w->q, matrix_shape(b, q_out, q_in, 1),
+                         (struct tensor_ref){TENSOR_Q, layer, 0});
+    if (rc == 0)
+        rc = plan_matrix(b, &w->kv_a, matrix_shape(b, mla->kv_rank + s->rope.dim, s->hidden, 1),
+                         (struct tensor_ref){TENSOR_KV_A, layer, 0});
+    if (rc == 0) rc = add_one(b, &w->kv_a_norm, TENSOR_KV_A_NORM, layer, mla->kv_rank);
+    return rc == 0 ? plan_mla_heads(b, w, layer) : rc;
+}
+
+static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    uint32_t n = b->spec->hidden;
+    int rc = add_one(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, n);
+    if (rc == 0) rc = add_one(b, &l->ffn_norm, TENSOR_FFN_NORM, layer, n);
+    if (rc != 0 || !b->spec->norm_bias) return rc;
+    rc = add_one(b, &l->attn_norm_bias, TENSOR_ATTN_NORM_BIAS, layer, n);
+    return rc == 0 ? add_one(b, &l->ffn_norm_bias, TENSOR_FFN_NORM_BIAS, layer, n) : rc;
+}
+
 static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
-    l->o = matrix_shape(b, s->hidden, s->n_heads * s->head_dim, spec_attn_segments(s));
-    int rc = add_one(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, s->hidden);
-    if (rc == 0) rc = plan_qkv(b, l, layer);
+    int rc = plan_norms(b, l, layer);
+    if (rc == 0) rc = s->mla.kv_rank != 0 ? plan_mla(b, l, layer) : plan_qkv(b, l, layer);
     if (rc == 0) rc = plan_qk_norms(b, l, layer);
-    if (rc == 0) rc = alloc_matrix(b, &l->o);
-    if (rc == 0) rc = fill_matrix(b, &l->o, (struct tensor_ref){TENSOR_O, layer, 0});
+    if (rc == 0 && s->sinks) rc = add_one(b, &l->sinks, TENSOR_SINKS, layer, s->n_heads);
+    if (rc == 0)
+        rc = plan_matrix(
+            b, &l->o,
+            matrix_shape(b, s->hidden, s->n_heads * spec_out_dim(s), spec_attn_segments(s)),
+            (struct tensor_ref){TENSOR_O, layer, 0});
     if (rc == 0 && s->attn_out_bias) rc = add_one(b, &l->o_bias, TENSOR_O_BIAS, layer, s->hidden);
-    if (rc == 0) rc = add_one(b, &l->ffn_norm, TENSOR_FFN_NORM, layer, s->hidden);
     return rc;
 }
 
@@ -231,10 +303,6 @@ static int fill_ffn(struct builder *b, struct expert_weights *x, struct tensor_r
     if (rc == 0) rc = fill_matrix(b, &x->up, up);
     if (rc == 0) rc = fill_matrix(b, &x->down, down);
     return rc;
-}
-
-static size_t round_up(size_t n, size_t unit) {
-    return (n + unit - 1) / unit * unit;
 }
 
 // Lays the three matrices of an expert record (worker/weights.h) into its memory. Returns the
@@ -274,6 +342,43 @@ static int plan_shared(struct builder *b, struct layer_weights *l, uint32_t laye
                    : rc;
 }
 
+// Biases of one expert stand beside its record.
+static int plan_expert_biases(struct builder *b, struct expert_weights *x, uint32_t layer,
+                              uint32_t expert) {
+    if (!b->spec->expert_bias) return 0;
+    float *at = x->gate_bias; // where their memory begins
+    const struct {
+        enum tensor_kind kind;
+        float **out;
+        uint32_t n;
+    } biases[] = {{TENSOR_EXPERT_GATE_BIAS, &x->gate_bias, b->spec->inner_expert},
+                  {TENSOR_EXPERT_UP_BIAS, &x->up_bias, b->spec->inner_expert},
+                  {TENSOR_EXPERT_DOWN_BIAS, &x->down_bias, b->spec->hidden}};
+    for (int i = 0; i < 3; i++) {
+        struct weights_item *item = add_item(b, 1);
+        item->dst_dtype = DTYPE_F32;
+        item->expert = true;
+        int rc = add_source(b, item, (struct tensor_ref){biases[i].kind, layer, expert},
+                            (struct want){biases[i].n, 0});
+        if (rc != 0) return rc;
+        *biases[i].out = item->vector = at;
+        at += biases[i].n;
+    }
+    return 0;
+}
+
+static int check_foreign_biases(struct builder *b, uint32_t layer, uint32_t expert) {
+    struct weights_source source;
+    if (!b->spec->expert_bias) return 0;
+    const struct want inner = {b->spec->inner_expert, 0}, hidden = {b->spec->hidden, 0};
+    int rc = find(b, (struct tensor_ref){TENSOR_EXPERT_GATE_BIAS, layer, expert}, inner, &source);
+    if (rc == 0)
+        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_UP_BIAS, layer, expert}, inner, &source);
+    if (rc == 0)
+        rc = find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN_BIAS, layer, expert}, hidden, &source);
+    return rc;
+}
+
 // Other ranks' experts are looked at too: every rank then refuses a wrong checkpoint with the same
 // words.
 static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expert) {
@@ -283,12 +388,12 @@ static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expe
     int rc = find(b, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert}, in, &source);
     if (rc == 0) rc = find(b, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert}, in, &source);
     if (rc == 0) rc = find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert}, out, &source);
-    return rc;
+    return rc == 0 ? check_foreign_biases(b, layer, expert) : rc;
 }
 
 static int alloc_experts(struct builder *b, struct layer_weights *l) {
     struct weights *w = b->w;
-    struct expert_weights shape;
+    struct expert_weights shape = {0};
     size_t total;
     shape_ffn(b, &shape, b->spec->inner_expert);
     size_t record_bytes = lay_record(&shape, NULL);
@@ -296,8 +401,16 @@ static int alloc_experts(struct builder *b, struct layer_weights *l) {
     uint8_t *records = weights_alloc(w, total, EXPERT_ALIGN);
     l->experts = weights_alloc(w, w->n_local_experts * sizeof *l->experts, MATRIX_ALIGN);
     if (records == NULL || l->experts == NULL) return no_memory(b);
+    size_t n_biases =
+        b->spec->expert_bias ? 2 * (size_t)b->spec->inner_expert + b->spec->hidden : 0;
+    float *biases = NULL;
+    if (n_biases != 0 && w->n_local_experts != 0) {
+        biases = weights_alloc(w, w->n_local_experts * n_biases * sizeof *biases, MATRIX_ALIGN);
+        if (biases == NULL) return no_memory(b);
+    }
     for (uint32_t i = 0; i < w->n_local_experts; i++) {
         l->experts[i] = shape;
+        if (biases != NULL) l->experts[i].gate_bias = biases + i * n_biases;
         lay_record(&l->experts[i], records + i * record_bytes);
     }
     return 0;
@@ -320,9 +433,13 @@ static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t lay
     int rc = alloc_experts(b, l);
     for (uint32_t x = 0; rc == 0 && x < b->spec->router.n_experts; x++) {
         bool own = x >= w->first_expert && x - w->first_expert < w->n_local_experts;
-        rc = own ? fill_ffn(b, &l->experts[x - w->first_expert],
-                            (struct tensor_ref){TENSOR_EXPERT_GATE, layer, x})
-                 : check_foreign_expert(b, layer, x);
+        if (!own) {
+            rc = check_foreign_expert(b, layer, x);
+            continue;
+        }
+        struct expert_weights *expert = &l->experts[x - w->first_expert];
+        rc = fill_ffn(b, expert, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, x});
+        if (rc == 0) rc = plan_expert_biases(b, expert, layer, x);
     }
     return rc;
 }
@@ -349,6 +466,7 @@ static int refuse_unused(struct builder *b) {
         const char *name = safetensors_at(b->st, i)->name;
         if (b->used[i] || ends_with(name, "rotary_emb.inv_freq") || strcmp(name, head) == 0)
             continue;
+        if (b->family->leaves_out != NULL && b->family->leaves_out(b->spec, name)) continue;
         return err_set(b->e, ERR_FATAL_MODEL, "tensor %s has no place in %s", name,
                        b->spec->architecture);
     }
@@ -382,8 +500,10 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     w->first_expert = layout_expert_first(config->layout, n_experts, config->rank);
     w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
     struct weights_plan plan = {0};
-    // A layer has at most this many items outside its experts; embedding, head and norm are 3 more.
-    plan.items_max = (size_t)s->n_layers * (20 + 3 * (size_t)w->n_local_experts) + 3;
+    // A layer has at most this many items outside its experts and latent heads; what is outside the
+    // layers is 6 more.
+    size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
+    plan.items_max = (size_t)s->n_layers * (24 + in_heads + 6 * (size_t)w->n_local_experts) + 6;
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = family_find(s->architecture);

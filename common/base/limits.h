@@ -13,6 +13,7 @@
 #define INNER_MAX 1048576
 #define HEADS_MAX 1024
 #define HEAD_DIM_MAX 512
+#define LATENT_DIM_MAX 4096 // of latent attention: compressed queries, keys and values
 #define EXPERTS_MAX 1024
 #define TOP_K_MAX 32
 #define VOCAB_MAX 1048576

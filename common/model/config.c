@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 // The parser behind json_loadb recurses; this looks at the depth first, without recursion.
 static bool depth_is_fine(const char *bytes, size_t n_bytes) {
@@ -75,6 +76,13 @@ uint32_t config_size_or(struct config_reader *r, const char *key, uint32_t max, 
     return (uint32_t)n;
 }
 
+uint32_t config_count_or(struct config_reader *r, const char *key, uint32_t max,
+                         uint32_t fallback) {
+    const json_t *v = config_value(r, key);
+    if (json_is_integer(v) && json_integer_value(v) == 0) return 0;
+    return config_size_or(r, key, max, fallback);
+}
+
 uint32_t config_size(struct config_reader *r, const char *key, uint32_t max) {
     if (config_value(r, key) == NULL) config_refuse(r, "%s is missing", key);
     return config_size_or(r, key, max, 1);
@@ -110,4 +118,14 @@ const char *config_text_or(struct config_reader *r, const char *key, const char 
         return fallback;
     }
     return json_string_value(v);
+}
+
+void config_refuse_flag(struct config_reader *r, const char *key) {
+    if (config_flag_or(r, key, false)) config_refuse(r, "%s is not supported", key);
+}
+
+void config_expect_text(struct config_reader *r, const char *key, const char *only) {
+    const char *text = config_text_or(r, key, only);
+    if (strcmp(text, only) != 0)
+        config_refuse(r, "%s \"%.64s\" is not supported, only \"%s\"", key, text, only);
 }

@@ -38,9 +38,14 @@ const json_t *config_value(const struct config_reader *r, const char *key);
 // A whole number from 1 to max. Required; or fallback when absent or null.
 uint32_t config_size(struct config_reader *r, const char *key, uint32_t max);
 uint32_t config_size_or(struct config_reader *r, const char *key, uint32_t max, uint32_t fallback);
+// A whole number from 0 to max; fallback when absent or null.
+uint32_t config_count_or(struct config_reader *r, const char *key, uint32_t max, uint32_t fallback);
 // Any finite number, as float32 (finite there too).
 float config_real_or(struct config_reader *r, const char *key, float fallback);
 bool config_flag_or(struct config_reader *r, const char *key, bool fallback);
+// Refuses a key whose value is true or other than the one named: what it asks for is not there.
+void config_refuse_flag(struct config_reader *r, const char *key);
+void config_expect_text(struct config_reader *r, const char *key, const char *only);
 // A string; fallback when absent or null. Valid as long as the object.
 const char *config_text_or(struct config_reader *r, const char *key, const char *fallback);
 

@@ -14,6 +14,8 @@
 struct decoder_defaults {
     uint32_t max_position;
     float rope_theta, norm_eps;
+    const char *head_dim; // the key, where it is not "head_dim"
+    float partial_rotary; // the rotated part of a head; 0 = all, and the class reads no such key
 };
 
 // Sizes, norms, rotary settings, activation, tied embeddings; refuses quantised checkpoints. Leaves
@@ -21,16 +23,35 @@ struct decoder_defaults {
 void decoder_read(struct config_reader *r, struct model_spec *spec,
                   const struct decoder_defaults *d);
 
+void decoder_refuse_quantised(struct config_reader *r);
+// The rotary part of it, once head_dim is known. Old files have rope_theta and rope_scaling, new
+// ones the object rope_parameters with both.
+void decoder_read_rope(struct config_reader *r, struct model_spec *spec,
+                       const struct decoder_defaults *d);
+// The scale of queries that some models with YaRN add: the square of 0.1 m log(factor) + 1, where m
+// is mscale_all_dim; 1 without it.
+float decoder_yarn_scale(const struct config_reader *r);
+
 // Layers with experts: every decoder_sparse_step-th, except those of mlp_only_layers.
 void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec);
 // All layers are of one kind.
 void decoder_all_layers(struct model_spec *spec, enum ffn_kind kind);
+// The first first_k_dense_replace layers are dense, the others have experts.
+void decoder_read_first_dense(struct config_reader *r, struct model_spec *spec, uint32_t fallback);
+// Layers behind the last one that is served: they predict further tokens.
+bool decoder_is_later_layer(const struct model_spec *spec, const char *name);
 // Refuses a use_sliding_window that could matter: releases differ in which layers it applies to.
 void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec);
 bool decoder_has_layer(const struct model_spec *spec, enum ffn_kind kind);
+// n_routed_experts and the router of DeepSeek-V3: sigmoid scores, a bias that selects, groups.
+void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spec);
+// moe_intermediate_size, and the width of as many shared experts as the key says.
+void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const char *key);
 // A multiplier; 1 (and absence) becomes 0, which is none.
 float decoder_read_multiplier(struct config_reader *r, const char *key);
 
+// 1 / sqrt(head_dim), the usual scale of scores.
+float decoder_head_scale(uint32_t head_dim);
 // The number of experts, which Hugging Face writes as num_experts or num_local_experts.
 uint32_t decoder_read_experts(struct config_reader *r);
 
@@ -40,6 +61,8 @@ struct decoder_names {
     const char *in_layer[TENSOR_KIND_COUNT];
     const char *experts; // "mlp.experts"
     const char *in_expert[TENSOR_KIND_COUNT];
+    const char *whole[TENSOR_KIND_COUNT]; // of tensors outside the layers
+    const char *layers;                   // "model.layers" where it is NULL
 };
 
 // The name of a tensor, or false when the family has none of its kind. buf too small is false too.
@@ -51,6 +74,13 @@ bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_
 //
 // The first or the second of two matrices of one shape, stacked: [2 rows, columns].
 void place_half(struct tensor_place *place, bool second);
+// Transposed: [columns, rows].
+void place_transposed(struct tensor_place *place);
+// The first or the second of two transposed matrices of one shape that lie beside each other, or
+// whose elements alternate: [columns, 2 rows].
+void place_half_transposed(struct tensor_place *place, bool second, bool alternate);
+// Expert of a tensor that stacks all of them as rows: [n_experts * rows, columns].
+void place_expert_rows(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
 // Expert of a tensor that stacks all of them: [n_experts, rows, columns], whatever place was.
 void place_expert(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
 

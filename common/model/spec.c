@@ -223,5 +223,6 @@ uint32_t spec_inner_segments(uint32_t inner) {
 }
 
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
-    return (uint64_t)spec->n_layers * 2 * spec->n_kv_heads * spec->head_dim * dtype_bytes(kv_dtype);
+    uint64_t dims = spec_key_dim(spec) + spec_value_dim(spec);
+    return spec->n_layers * dims * spec_kv_heads(spec) * dtype_bytes(kv_dtype);
 }

@@ -56,12 +56,57 @@ struct shared_spec {
     bool gated;     // weighted by the sigmoid of a product with the row
 };
 
+enum activation {
+    ACT_SWIGLU,  // silu(gate) * up
+    ACT_CLAMPED, // gpt-oss: gate and up are clamped, (up + 1) * gate * sigmoid(alpha * gate)
+};
+
 // --- norms and attention
+
+enum norm_kind { NORM_RMS, NORM_LAYER };
 
 enum qk_norm {
     QK_NORM_NONE,
-    QK_NORM_HEAD, // over each head
-    QK_NORM_WIDE, // over all query heads, and all key heads
+    QK_NORM_HEAD,       // over each head
+    QK_NORM_WIDE,       // over all query heads, and all key heads
+    QK_NORM_AFTER_ROPE, // over each head behind the rotation, without weights
+};
+
+enum rope_kind { ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_LONG };
+
+// Rotary embedding, and how its frequencies are stretched (common/model/rope.h).
+struct rope_spec {
+    uint32_t dim; // rotated dimensions of a head
+    float theta;
+    bool interleaved; // the checkpoint's pairs are neighbours, not halves
+    enum rope_kind kind;
+    float factor;
+    uint32_t original_position; // context length before it was stretched
+    float low, high;            // frequency factors (llama3), slow and fast rotations (yarn)
+    bool truncate;              // yarn: whole dimensions
+    float attention;            // cosines and sines are multiplied by it; 0 = not
+    float long_attention;       // the same of a context beyond original_position (longrope)
+    float short_factors[HEAD_DIM_MAX / 2], long_factors[HEAD_DIM_MAX / 2];
+};
+
+// Latent attention: keys and values of all heads come from one compressed vector a token, which is
+// what the pages hold, and per-head matrices. kv_rank 0 = none.
+struct mla_spec {
+    uint32_t q_rank; // 0 = queries are not compressed
+    uint32_t kv_rank, nope_dim, value_dim;
+    float norm_eps;
+};
+
+// Layers without rotary embedding may sharpen queries by 1 + scale * log(1 + (p + 1) / floor).
+struct temperature_spec {
+    uint32_t floor; // 0 = none
+    float scale;
+};
+
+// What is special about a layer's attention.
+enum layer_flag {
+    LAYER_FULL = 1,    // it sees all keys, although the model has a window
+    LAYER_NO_ROPE = 2, // and no rotary embedding
 };
 
 // Numbers that some families multiply by; 0 = not.
@@ -78,22 +123,33 @@ struct model_spec {
     uint32_t n_heads, n_kv_heads, head_dim;
     uint32_t max_position;   // the model's context length
     uint32_t sliding_window; // 0 = none; a query at p sees keys in (p - window, p]
-    uint32_t rotary_dim;
-    float rope_theta, norm_eps, attn_scale;
+    uint32_t attn_chunk;     // 0 = none; a query sees keys of its own chunk only
+    struct rope_spec rope;
+    struct mla_spec mla;
+    struct temperature_spec temperature;
+    float norm_eps, attn_scale;
+    enum norm_kind norm;
+    bool norm_bias;
     enum qk_norm qk_norm; // RMSNorm on queries and keys
+    bool sinks;           // a logit a head that only takes weight
     float clip_qkv;       // queries, keys and values are clamped to +- this; 0 = not
     bool attn_bias;       // biases on q, k, v (and o when attn_out_bias)
     bool attn_out_bias;
     bool tied_embeddings; // the head is the embedding table
     uint32_t inner_dense; // FFN width of dense layers
     uint32_t inner_expert;
+    enum activation activation;
+    float act_alpha, act_limit;
+    bool expert_bias; // on gate, up and down of the experts
+    bool head_bias;
     struct router_spec router;
     struct shared_spec shared; // in every MoE layer
     struct scale_spec scale;
     enum dtype dtype; // of the checkpoint ("torch_dtype" / "dtype"; else of its embedding tensor)
-    uint8_t ffn[LAYERS_MAX]; // enum ffn_kind of each layer
-    uint32_t bos_id;         // UINT32_MAX = none
-    uint32_t n_stop_ids;     // eos ids of generation_config.json, else config.json
+    uint8_t ffn[LAYERS_MAX];         // enum ffn_kind of each layer
+    uint8_t layer_flags[LAYERS_MAX]; // enum layer_flag
+    uint32_t bos_id;                 // UINT32_MAX = none
+    uint32_t n_stop_ids;             // eos ids of generation_config.json, else config.json
     uint32_t stop_ids[STOP_IDS_MAX];
 };
 
@@ -102,6 +158,10 @@ enum tensor_kind {
     TENSOR_EMBED,
     TENSOR_FINAL_NORM,
     TENSOR_HEAD,
+    TENSOR_HEAD_BIAS,
+    TENSOR_FINAL_NORM_BIAS,
+    TENSOR_ATTN_NORM_BIAS,
+    TENSOR_FFN_NORM_BIAS,
     TENSOR_ATTN_NORM,
     TENSOR_FFN_NORM,
     TENSOR_Q,
@@ -114,6 +174,13 @@ enum tensor_kind {
     TENSOR_O_BIAS,
     TENSOR_Q_NORM,
     TENSOR_K_NORM,
+    TENSOR_SINKS,
+    TENSOR_Q_A, // latent attention
+    TENSOR_Q_A_NORM,
+    TENSOR_KV_A,
+    TENSOR_KV_A_NORM,
+    TENSOR_UK, // of one head (expert): latent to key, transposed, and latent to value
+    TENSOR_UV,
     TENSOR_ROUTER,
     TENSOR_ROUTER_BIAS,
     TENSOR_SELECTION_BIAS,
@@ -127,6 +194,9 @@ enum tensor_kind {
     TENSOR_EXPERT_GATE,
     TENSOR_EXPERT_UP,
     TENSOR_EXPERT_DOWN, // of one expert
+    TENSOR_EXPERT_GATE_BIAS,
+    TENSOR_EXPERT_UP_BIAS,
+    TENSOR_EXPERT_DOWN_BIAS,
     TENSOR_KIND_COUNT
 };
 
@@ -164,6 +234,9 @@ struct family {
     // NULL when all tensors are such.
     void (*tensor_place)(const struct model_spec *spec, const struct tensor_ref *ref,
                          struct tensor_place *place);
+    // Whether a tensor that nothing asks for belongs to a part that is not served (layers that
+    // predict further tokens, a vision tower). NULL when there are none.
+    bool (*leaves_out)(const struct model_spec *spec, const char *name);
 };
 
 extern const struct family *const family_table[];           // ends with NULL
@@ -187,6 +260,21 @@ int spec_check(const struct model_spec *spec, struct err_text *e);
 uint32_t spec_segments(uint32_t units);
 uint32_t spec_attn_segments(const struct model_spec *spec); // units = heads
 uint32_t spec_inner_segments(uint32_t inner); // units = inner / 16, 1 when 16 does not divide it
+
+// What a page holds of one token in one layer: keys and values of so many heads.
+static inline uint32_t spec_kv_heads(const struct model_spec *s) {
+    return s->mla.kv_rank != 0 ? 1 : s->n_kv_heads;
+}
+static inline uint32_t spec_key_dim(const struct model_spec *s) {
+    return s->mla.kv_rank != 0 ? s->mla.kv_rank + s->rope.dim : s->head_dim;
+}
+static inline uint32_t spec_value_dim(const struct model_spec *s) {
+    return s->mla.kv_rank != 0 ? s->mla.kv_rank : s->head_dim;
+}
+// The width of one head's output.
+static inline uint32_t spec_out_dim(const struct model_spec *s) {
+    return s->mla.kv_rank != 0 ? s->mla.value_dim : s->head_dim;
+}
 
 // Bytes of one token's KV over all layers.
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype);

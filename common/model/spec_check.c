@@ -22,6 +22,7 @@ static int check_sizes(const struct size_rule *rules, size_t n, struct err_text 
 }
 
 static int check_shapes(const struct model_spec *s, struct err_text *e) {
+    bool latent = s->mla.kv_rank != 0;
     const struct size_rule rules[] = {
         {"num_hidden_layers", s->n_layers, 1, LAYERS_MAX},
         {"hidden_size", s->hidden, 1, HIDDEN_MAX},
@@ -29,6 +30,10 @@ static int check_shapes(const struct model_spec *s, struct err_text *e) {
         {"num_attention_heads", s->n_heads, 1, HEADS_MAX},
         {"num_key_value_heads", s->n_kv_heads, 1, HEADS_MAX},
         {"head_dim", s->head_dim, 1, HEAD_DIM_MAX},
+        {"q_lora_rank", s->mla.q_rank, 0, LATENT_DIM_MAX},
+        {"kv_lora_rank", s->mla.kv_rank, 0, LATENT_DIM_MAX},
+        {"qk_nope_head_dim", s->mla.nope_dim, latent ? 1 : 0, HEAD_DIM_MAX},
+        {"v_head_dim", s->mla.value_dim, latent ? 1 : 0, HEAD_DIM_MAX},
         {"max_position_embeddings", s->max_position, 1, POSITIONS_MAX},
         {"sliding_window", s->sliding_window, 0, POSITIONS_MAX},
         {"the number of end-of-text ids", s->n_stop_ids, 0, STOP_IDS_MAX},
@@ -41,13 +46,18 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
         return err_set(e, ERR_FATAL_MODEL,
                        "num_attention_heads %u is not a multiple of num_key_value_heads %u",
                        s->n_heads, s->n_kv_heads);
-    if (s->rotary_dim == 0 || s->rotary_dim % 2 != 0 || s->rotary_dim > s->head_dim)
+    if (s->rope.dim == 0 || s->rope.dim % 2 != 0 || s->rope.dim > s->head_dim)
         return err_set(e, ERR_FATAL_MODEL,
                        "head_dim %u with %u rotary dimensions: rotary embedding needs an even "
                        "number, at most head_dim",
-                       s->head_dim, s->rotary_dim);
-    if (!isfinite(s->rope_theta) || s->rope_theta <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)s->rope_theta);
+                       s->head_dim, s->rope.dim);
+    if (!isfinite(s->rope.theta) || s->rope.theta <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)s->rope.theta);
+    if (s->rope.kind == ROPE_YARN && s->rope.theta <= 1)
+        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g; YaRN needs more than 1",
+                       (double)s->rope.theta);
+    if (!isfinite(s->rope.attention) || !isfinite(s->rope.long_attention))
+        return err_set(e, ERR_FATAL_MODEL, "the factor of the rotary embedding is not finite");
     if (!(s->norm_eps > 0 && s->norm_eps < 1))
         return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
                        (double)s->norm_eps);

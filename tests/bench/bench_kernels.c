@@ -209,7 +209,8 @@ static void bench_attend(const struct bench *b, uint32_t n_keys, uint32_t n_q, e
     for (uint32_t i = 0; i < n_q; i++)
         n[i] = n_keys;
     size_t n_scratch = attend_scratch_floats(n_q, DIM);
-    struct attend_job job = {.q = q,
+    struct attend_job job = {.value_dim = DIM,
+                             .q = q,
                              .out = out,
                              .q_stride = DIM,
                              .out_stride = DIM,

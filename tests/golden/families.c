@@ -8,6 +8,22 @@ static const char *const names[] = {
     "olmoe",
     "granitemoe",
     "granitemoeshared",
+    "glm4-moe",
+    "minimax-m2",
+    "ernie4-5-moe",
+    "dbrx",
+    "phimoe",
+    "gpt-oss",
+    "llama4",
+    "llama4-nested",
+    "deepseek-moe",
+    "deepseek-v2",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen3",
 };
 #define N_MODELS (int)(sizeof names / sizeof *names)
 

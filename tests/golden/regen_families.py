@@ -13,6 +13,7 @@ cannot differ.
 """
 import json
 import pathlib
+import re
 import shutil
 import sys
 
@@ -62,6 +63,133 @@ CONFIGS = {
         "attention_multiplier": 0.25, "embedding_multiplier": 2.0, "logits_scaling": 2.0, "residual_multiplier": 0.7,
         "attention_bias": True, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
     },
+    # Half of each head rotates, a dense layer, groups of experts, biases on queries, keys and values.
+    "glm4-moe": {
+        **SMALL, "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_hidden_layers": 3,
+        "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 8, "n_shared_experts": 1,
+        "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+        "first_k_dense_replace": 1, "use_qk_norm": True, "attention_bias": True, "partial_rotary_factor": 0.5,
+        "head_dim": 16, "rms_norm_eps": 1e-5, "rope_theta": 1000000, "rope_scaling": None,
+        "num_nextn_predict_layers": 1,
+    },
+    # Norms over all heads, rotary_dim.
+    "minimax-m2": {
+        **SMALL, "architectures": ["MiniMaxM2ForCausalLM"], "model_type": "minimax_m2", "intermediate_size": 16,
+        "num_local_experts": 8, "num_experts_per_tok": 3, "head_dim": 16, "rotary_dim": 8, "use_qk_norm": True,
+        "rms_norm_eps": 1e-6, "rope_theta": 5000000,
+    },
+    # Neighbours rotate, experts in some layers, two shared ones, a tied head.
+    "ernie4-5-moe": {
+        **SMALL, "architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "num_hidden_layers": 3,
+        "intermediate_size": 48, "moe_intermediate_size": 16, "moe_num_experts": 8, "moe_k": 3,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": -1, "moe_layer_interval": 1,
+        "moe_norm_min": 1e-12, "use_bias": False, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+        "tie_word_embeddings": True,
+    },
+    # LayerNorm without biases, clipped values, one tensor for queries, keys and values, stacked experts.
+    "dbrx": {
+        "architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "d_model": 32, "n_heads": 4, "n_layers": 2,
+        "max_seq_len": 512, "vocab_size": 128, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
+        "rope_theta": 500000.0,
+        "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
+        "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2,
+                       "moe_normalize_expert_weights": 1.0, "moe_jitter_eps": 0.01},
+    },
+    # LayerNorm with biases, biases of attention and head, the sparse mixer, longrope.
+    "phimoe": {
+        **SMALL, "architectures": ["PhimoeForCausalLM"], "model_type": "phimoe", "intermediate_size": 16,
+        "num_local_experts": 8, "num_experts_per_tok": 2, "attention_bias": True, "lm_head_bias": True,
+        "router_jitter_noise": 0.01, "input_jitter_noise": 0.01, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+        "sliding_window": 512, "original_max_position_embeddings": 256,
+        "rope_scaling": {"type": "longrope", "short_factor": [1.0, 1.1, 1.3, 1.7],
+                         "long_factor": [1.0, 2.0, 4.0, 8.0], "short_mscale": 1.2, "long_mscale": 1.3,
+                         "original_max_position_embeddings": 256},
+    },
+    # Sinks, a window in every other layer, biases everywhere, the clamped activation, YaRN.
+    "gpt-oss": {
+        **SMALL, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "intermediate_size": 16,
+        "num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 16, "attention_bias": True, "sliding_window": 24,
+        "layer_types": ["sliding_attention", "full_attention"], "swiglu_limit": 1.5, "rms_norm_eps": 1e-5,
+        "rope_theta": 150000,
+        "rope_scaling": {"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": False,
+                         "original_max_position_embeddings": 64},
+    },
+    # Chunks, layers without rotation that look sharper from far away, weights on the experts' input, Llama 3's RoPE.
+    "llama4": {
+        **SMALL, "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "num_hidden_layers": 4,
+        "intermediate_size": 16, "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1,
+        "interleave_moe_layer_step": 2, "no_rope_layers": [1, 1, 1, 0], "attention_chunk_size": 24, "use_qk_norm": True,
+        "attn_temperature_tuning": True, "floor_scale": 8, "attn_scale": 0.1, "head_dim": 16, "rms_norm_eps": 1e-5,
+        "rope_theta": 500000.0,
+        "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                         "original_max_position_embeddings": 64},
+    },
+    # The same inside a multimodal checkpoint, whose vision parts are left out.
+    "llama4-nested": {
+        "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "torch_dtype": "bfloat16",
+        "vision_config": {"model_type": "llama4_vision_model"},
+        "text_config": {
+            **SMALL, "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "intermediate_size": 16,
+            "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1,
+            "interleave_moe_layer_step": 1, "no_rope_layers": [1, 0], "attention_chunk_size": 8192, "use_qk_norm": False,
+            "attn_temperature_tuning": False, "head_dim": 16, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+        },
+    },
+    # Latent attention with compressed queries, groups by the best expert.
+    "deepseek-v2": {
+        **SMALL, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_hidden_layers": 2,
+        "num_key_value_heads": 4, "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 8,
+        "n_shared_experts": 2, "num_experts_per_tok": 3, "topk_method": "group_limited_greedy", "n_group": 4,
+        "topk_group": 2, "norm_topk_prob": False, "routed_scaling_factor": 4.0, "scoring_func": "softmax",
+        "first_k_dense_replace": 1, "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 16,
+        "qk_rope_head_dim": 8, "v_head_dim": 12, "attention_bias": False, "rms_norm_eps": 1e-6, "rope_theta": 10000,
+        "rope_scaling": {"type": "yarn", "factor": 4, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+                         "mscale_all_dim": 0.707, "original_max_position_embeddings": 128},
+    },
+    "deepseek-v2-lite": {
+        **SMALL, "architectures": ["DeepseekV2ForCausalLM"], "model_type": "deepseek_v2", "num_key_value_heads": 4,
+        "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 6, "n_shared_experts": 1,
+        "num_experts_per_tok": 2, "topk_method": "greedy", "n_group": 1, "topk_group": 1, "norm_topk_prob": False,
+        "routed_scaling_factor": 1.0, "scoring_func": "softmax", "first_k_dense_replace": 0, "q_lora_rank": None,
+        "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "attention_bias": False,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000,
+    },
+    # The bias that selects, groups by the two best, weights renormalised and scaled.
+    "deepseek-v3": {
+        **SMALL, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "deepseek_v3", "num_hidden_layers": 2,
+        "num_key_value_heads": 4, "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 3, "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2,
+        "norm_topk_prob": True, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "first_k_dense_replace": 1,
+        "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 12,
+        "attention_bias": False, "rms_norm_eps": 1e-6, "rope_theta": 10000, "num_nextn_predict_layers": 1,
+        "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 128},
+    },
+    # Dense first layer, shared experts; transformers has no class for it, see reference_deepseek.
+    "deepseek-moe": {
+        **SMALL, "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "intermediate_size": 48,
+        "moe_intermediate_size": 16, "n_routed_experts": 8, "n_shared_experts": 2, "num_experts_per_tok": 3,
+        "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": False, "scoring_func": "softmax",
+        "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
+    },
+    "llama": {
+        **SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "intermediate_size": 48,
+        "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "attention_bias": False, "mlp_bias": False,
+        "rope_scaling": {"rope_type": "linear", "factor": 4.0},
+    },
+    "mistral": {
+        **SMALL, "architectures": ["MistralForCausalLM"], "model_type": "mistral", "intermediate_size": 48,
+        "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 24,
+    },
+    "qwen2": {
+        **SMALL, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "intermediate_size": 48,
+        "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "use_sliding_window": False, "tie_word_embeddings": True,
+    },
+    "qwen3": {
+        **SMALL, "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "intermediate_size": 48,
+        "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "head_dim": 16, "attention_bias": False,
+        "rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128},
+    },
 }
 
 
@@ -72,18 +200,21 @@ def scale_of(name, shape):
     fan_in = shape[-1]
     if len(shape) == 3 and TRANSPOSED.search(name):
         fan_in = shape[-2]
-    if "embed" in name:
+    if name.endswith("mlp.w2"):
+        fan_in = 16
+    if "embed" in name or ".wte." in name:
         return 0.6
     if "norm" in name and len(shape) == 1:
         return 0.15
     if "bias" in name or len(shape) == 1:
         return 0.25
+    if "sinks" in name:
+        return 1.0
     if ".gate.weight" in name or ".router." in name or "shared_expert_gate" in name:
         return 3.0 * fan_in ** -0.5
     return (2.0 if "lm_head" in name else 1.6) * fan_in ** -0.5
 
 
-import re
 TRANSPOSED = re.compile(r"gate_up_proj$|experts\.down_proj$")
 
 
@@ -99,13 +230,32 @@ def draw(rng, name, shape):
 def write_checkpoint(name, seed):
     config = CONFIGS[name]
     folder = MODELS / name
+    if "text_config" in config:
+        return write_nested(folder, config, seed)
+    write_flat(folder, config, seed)
+
+
+def write_nested(folder, config, seed):
+    """A text model's checkpoint under the names of the multimodal one, beside a tensor of its vision part."""
+    write_flat(folder, config["text_config"], seed)
+    tensors = {f"language_model.{n}": t for n, t in load_file(folder / "model.safetensors").items()}
+    tensors["vision_model.class_embedding"] = torch.zeros(8, dtype=torch.bfloat16)
+    tensors["multi_modal_projector.linear_1.weight"] = torch.zeros(4, 8, dtype=torch.bfloat16)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def write_flat(folder, config, seed):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder),
-                                                          attn_implementation="eager")
-    model.save_pretrained(folder)
-    tensors = load_file(folder / "model.safetensors")
+    if config["model_type"] == "deepseek":
+        tensors = deepseek_tensors(config)
+    else:
+        model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder),
+                                                              attn_implementation="eager")
+        model.save_pretrained(folder)
+        tensors = load_file(folder / "model.safetensors")
     for left in folder.iterdir():
         left.unlink()
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
@@ -124,15 +274,81 @@ def watch_routers(model):
 
     def keep(module, inputs, output):
         whole = [o for o in output if torch.is_tensor(o) and not o.is_floating_point()]
-        chosen.append(whole[0])
+        chosen.append(whole[0] if whole else output[0].topk(module.top_k, dim=-1).indices)  # Llama 4 returns scores
+
+    def keep_logits(module, inputs, output):
+        chosen.append(output.topk(top_k, dim=-1).indices)
 
     for module in model.modules():
-        if type(module).__name__.endswith(("TopKRouter", "TopkRouter")):
+        if type(module).__name__.endswith(("TopKRouter", "TopkRouter", "Llama4Router")):
             module.register_forward_hook(keep)
+        if type(module).__name__ == "DbrxRouter":
+            top_k = model.config.ffn_config.moe_top_k
+            module.register_forward_hook(keep_logits)
     return chosen
 
 
+def deepseek_tensors(config):
+    """The names of DeepSeekMoE's released files, which are those of Qwen2-MoE with other shared experts."""
+    model = transformers.AutoModelForCausalLM.from_config(deepseek_as_qwen2(config), attn_implementation="eager")
+    folder = MODELS / "deepseek-moe-draft"
+    model.save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    shutil.rmtree(folder)
+    return {n.replace("shared_expert.", "shared_experts."): t for n, t in tensors.items()
+            if "shared_expert_gate" not in n and not n.endswith("_proj.bias")}
+
+
+def deepseek_as_qwen2(config):
+    return transformers.Qwen2MoeConfig(**{
+        k: v for k, v in config.items() if k not in ("architectures", "model_type", "torch_dtype", "rope_scaling")},
+        num_experts=config["n_routed_experts"], mlp_only_layers=list(range(config["first_k_dense_replace"])), qkv_bias=False,
+        shared_expert_intermediate_size=config["n_shared_experts"] * config["moe_intermediate_size"])
+
+
+def reference_deepseek(folder):
+    """transformers has no class for DeepSeekMoE: Qwen2-MoE's, with the shared experts' gate taken out."""
+    config = json.loads((folder / "config.json").read_text())
+    model = transformers.AutoModelForCausalLM.from_config(deepseek_as_qwen2(config), attn_implementation="eager")
+    draft = MODELS / "deepseek-moe-draft"
+    model.save_pretrained(draft)
+    shape = load_file(draft / "model.safetensors")
+    own = {n.replace("shared_experts.", "shared_expert."): t.float()
+           for n, t in load_file(folder / "model.safetensors").items()}
+    save_file({n: own.get(n, torch.zeros_like(t)) for n, t in shape.items()}, draft / "model.safetensors",
+              metadata={"format": "pt"})
+    model = transformers.AutoModelForCausalLM.from_pretrained(draft, dtype=torch.float32, attn_implementation="eager")
+    shutil.rmtree(draft)
+
+    def forward(self, x):
+        flat = x.view(-1, x.shape[-1])
+        _, weights, chosen = self.gate(flat)
+        return (self.experts(flat, chosen, weights) + self.shared_expert(flat)).reshape(x.shape)
+
+    for module in model.modules():
+        if type(module).__name__ == "Qwen2MoeSparseMoeBlock":
+            module.forward = forward.__get__(module)
+    return model.eval()
+
+
+def load_nested(folder):
+    draft = MODELS / "nested-draft"
+    draft.mkdir()
+    text = json.loads((folder / "config.json").read_text())["text_config"]
+    (draft / "config.json").write_text(json.dumps(text))
+    tensors = load_file(folder / "model.safetensors")
+    save_file({n.removeprefix("language_model."): t for n, t in tensors.items() if n.startswith("language_model.")},
+              draft / "model.safetensors", metadata={"format": "pt"})
+    model = load(draft)
+    shutil.rmtree(draft)
+    return model
+
+
 def load(folder):
+    if "text_config" in json.loads((folder / "config.json").read_text()):
+        return load_nested(folder)
+    if json.loads((folder / "config.json").read_text())["model_type"] == "deepseek":
+        return reference_deepseek(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return model.eval()
 
@@ -164,12 +380,13 @@ def gap(logits):
 
 
 def n_experts(config):
-    return next(config[k] for k in ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
-                if k in config)
+    keys = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+    return next(({**config, **config.get("ffn_config", {})}[k] for k in keys
+                 if k in config or k in config.get("ffn_config", {})), 0)
 
 
 def make(name):
-    folder, config = MODELS / name, CONFIGS[name]
+    folder, config = MODELS / name, CONFIGS[name].get("text_config", CONFIGS[name])
     for seed in range(1, 400):
         write_checkpoint(name, seed)
         ids = [int(i) for i in np.random.default_rng(seed + 1000).integers(0, config["vocab_size"], PROMPT_TOKENS)]

@@ -34,8 +34,7 @@ void tiny_spec(struct model_spec *spec) {
         .n_kv_heads = 2,
         .head_dim = 16,
         .max_position = 2048,
-        .rotary_dim = 16,
-        .rope_theta = 10000.0f,
+        .rope = {.dim = 16, .theta = 10000.0f},
         .norm_eps = 1e-6f,
         .attn_scale = 0.25f,
         .qk_norm = QK_NORM_HEAD,
@@ -65,8 +64,7 @@ void tiny_spec_odd(struct model_spec *spec) {
         .head_dim = 24,
         .max_position = 4096,
         .sliding_window = 21,
-        .rotary_dim = 16,
-        .rope_theta = 500.0f,
+        .rope = {.dim = 16, .theta = 500.0f, .interleaved = true, .attention = 1.1f},
         .norm_eps = 1e-5f,
         .attn_scale = 0.2f,
         .attn_bias = true,
@@ -82,6 +80,7 @@ void tiny_spec_odd(struct model_spec *spec) {
         .shared = {.inner = 32, .gated = true},
         .scale = {.embedding = 1.3f, .residual = 0.8f, .logits = 0.9f},
         .clip_qkv = 2.0f,
+        .sinks = true,
         .dtype = DTYPE_F32,
         .ffn = {FFN_DENSE, FFN_MOE, FFN_MOE},
         .bos_id = UINT32_MAX,
@@ -163,6 +162,8 @@ static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t lay
     if (s->attn_out_bias)
         w->o_bias =
             numbers(t, (struct tensor_name){TENSOR_O_BIAS, layer, 0}, s->hidden, 0.0f, 0.3f);
+    if (s->sinks)
+        w->sinks = numbers(t, (struct tensor_name){TENSOR_SINKS, layer, 0}, s->n_heads, 0.5f, 1.0f);
     if (s->qk_norm == QK_NORM_NONE) return;
     w->q_norm = numbers(t, (struct tensor_name){TENSOR_Q_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
     w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);

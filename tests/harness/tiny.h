@@ -16,8 +16,8 @@ struct tiny;
 // of which 3 are chosen.
 void tiny_spec(struct model_spec *spec);
 // The other branches: sliding window, biases, sigmoid router without renormalisation and with a
-// bias that selects, a gated shared expert, multipliers, clipped values, own head, partial rotary,
-// odd widths.
+// bias that selects, a gated shared expert, multipliers, clipped values, sinks, own head,
+// partial rotary of neighbours, odd widths.
 void tiny_spec_odd(struct model_spec *spec);
 
 // Weights of every rank of a group. The same seed gives the same model over any number of ranks.

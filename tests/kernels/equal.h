@@ -25,6 +25,8 @@ static int equal_main(const char *name) {
         attend_reads_no_key_outside_of_a_querys_range,
         attend_carries_infinities_and_nan_as_the_oracle,
         rms_norm_equals_the_oracle,
+        layer_norm_equals_the_oracle,
+        clamped_glu_equals_the_oracle,
         rope_equals_the_oracle,
         silu_mul_equals_the_oracle,
         add_scale_and_axpy_equal_the_oracle,

@@ -14,7 +14,7 @@ struct attend_case {
 
 static void attend_run(const struct kernel_ops *ops, struct attend_job *job, float *out,
                        size_t n_out) {
-    size_t scratch_bytes = attend_scratch_floats(job->n_q, job->head_dim) * sizeof(float);
+    size_t scratch_bytes = attend_scratch_floats(job->n_q, job->value_dim) * sizeof(float);
     for (size_t i = 0; i < n_out; i++)
         out[i] = -77.5f;
     job->out = out;
@@ -24,8 +24,14 @@ static void attend_run(const struct kernel_ops *ops, struct attend_job *job, flo
     test_guarded_free(job->scratch, scratch_bytes);
 }
 
-static void attend_compare(struct attend_case *c, bool finite) {
+// Narrow: values take half a page's rows. Sinks: a logit a query that only takes weight.
+static void attend_compare_as(struct attend_case *c, bool finite, bool narrow, bool sinks) {
     struct attend_job job = test_pages_job(&c->pages);
+    float sink[QUERIES_MAX];
+    for (uint32_t i = 0; i < c->n_q; i++)
+        sink[i] = 8.0f * test_uniform();
+    if (sinks) job.sinks = sink;
+    if (narrow) job.value_dim = (job.head_dim + 1) / 2;
     uint32_t dim = job.head_dim;
     job.q_stride = dim + 1, job.out_stride = dim + 2;
     job.n_q = c->n_q, job.first_key = c->first, job.n_keys = c->n;
@@ -47,6 +53,11 @@ static void attend_compare(struct attend_case *c, bool finite) {
     test_guarded_free(q, q_bytes);
     mem_free(got);
     mem_free(want);
+}
+
+static void attend_compare(struct attend_case *c, bool finite) {
+    uint32_t kind = test_random() % 4;
+    attend_compare_as(c, finite, kind & 1, kind & 2);
 }
 
 // Ranges as a chunk's rows have them: each sees one key more than the one before; window 0 = from
@@ -117,7 +128,7 @@ START_TEST(attend_reads_no_key_outside_of_a_querys_range) {
             c.first[i] = before ? i : poison + 1 + i % 2;
             c.n[i] = before ? poison - i % 2 : 600 - i;
         }
-        attend_compare(&c, true);
+        attend_compare_as(&c, true, false, poison % 3 == 0);
         test_pages_free(&c.pages);
     }
 }

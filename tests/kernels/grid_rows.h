@@ -47,6 +47,14 @@ static void op_rms_norm(const struct kernel_ops *o, struct row_set *s) {
     o->rms_norm(s->row[0], s->row[1], s->row[2], s->n, 1e-6f);
     o->rms_norm(s->row[3], s->row[3], s->row[2], s->n, 1e-5f);
 }
+static void op_layer_norm(const struct kernel_ops *o, struct row_set *s) {
+    o->layer_norm(s->row[0], s->row[1], &(struct norm_weights){s->row[2], NULL}, s->n, 1e-6f);
+    o->layer_norm(s->row[3], s->row[3], &(struct norm_weights){s->row[2], s->row[1]}, s->n, 1e-5f);
+}
+static void op_clamped_glu(const struct kernel_ops *o, struct row_set *s) {
+    o->clamped_glu(s->row[0], s->row[1], &(struct clamped_glu){1.702f, 7.0f}, s->n);
+    o->clamped_glu(s->row[3], s->row[2], &(struct clamped_glu){1.0f, 0.5f}, s->n);
+}
 static void op_rope(const struct kernel_ops *o, struct row_set *s) {
     o->rope(s->row[0], s->row[1], s->row[2], s->n & ~1u);
 }
@@ -113,6 +121,14 @@ static void rows_grid(void (*op)(const struct kernel_ops *, struct row_set *)) {
 
 START_TEST(rms_norm_equals_the_oracle) {
     rows_grid(op_rms_norm);
+}
+END_TEST
+START_TEST(layer_norm_equals_the_oracle) {
+    rows_grid(op_layer_norm);
+}
+END_TEST
+START_TEST(clamped_glu_equals_the_oracle) {
+    rows_grid(op_clamped_glu);
 }
 END_TEST
 START_TEST(rope_equals_the_oracle) {

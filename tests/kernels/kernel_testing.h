@@ -162,6 +162,7 @@ static inline void test_pages_free(struct test_pages *s) {
 static inline struct attend_job test_pages_job(const struct test_pages *s) {
     return (struct attend_job){
         .head_dim = s->head_dim,
+        .value_dim = s->head_dim,
         .block_table = s->table,
         .k_base = s->data,
         .v_base = s->data + s->half_bytes,

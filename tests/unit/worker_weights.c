@@ -17,7 +17,9 @@
 static const char *const models[] = {
     TEST_DATA "/models/tiny-qwen3-moe", TEST_DATA "/models/tiny-mixtral",
     TEST_DATA "/models/awkward",        SOURCE_ROOT "/models/seedling",
-    TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared"};
+    TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared",
+    TEST_DATA "/models/gpt-oss",        TEST_DATA "/models/dbrx",
+    TEST_DATA "/models/deepseek-v3"};
 
 struct loaded {
     struct model_spec spec;
@@ -134,15 +136,43 @@ static void same_ffn(const struct compare *c, const struct expert_weights *x, en
     same_matrix(c, &x->up, (struct tensor_ref){gate + 1, layer, expert});
     same_matrix(c, &x->down, (struct tensor_ref){gate + 2, layer, expert});
     ck_assert_uint_eq(x->down.n_segments, spec_inner_segments(x->down.n_in));
+    ck_assert_int_eq(x->gate_bias != NULL, gate == TENSOR_EXPERT_GATE && c->spec->expert_bias);
+    if (x->gate_bias == NULL) return;
+    const struct tensor_ref bias = {TENSOR_EXPERT_GATE_BIAS, layer, expert};
+    same_vector(c, x->gate_bias, x->gate.n_out, bias);
+    same_vector(c, x->up_bias, x->up.n_out, (struct tensor_ref){bias.kind + 1, layer, expert});
+    same_vector(c, x->down_bias, x->down.n_out, (struct tensor_ref){bias.kind + 2, layer, expert});
+}
+
+static void same_latents(const struct compare *c, const struct mla_weights *w, uint32_t i) {
+    const struct mla_spec *mla = &c->spec->mla;
+    same_matrix(c, &w->q, (struct tensor_ref){TENSOR_Q, i, 0});
+    same_matrix(c, &w->q_a, (struct tensor_ref){TENSOR_Q_A, i, 0});
+    same_matrix(c, &w->kv_a, (struct tensor_ref){TENSOR_KV_A, i, 0});
+    same_vector(c, w->q_a_norm, mla->q_rank, (struct tensor_ref){TENSOR_Q_A_NORM, i, 0});
+    same_vector(c, w->kv_a_norm, mla->kv_rank, (struct tensor_ref){TENSOR_KV_A_NORM, i, 0});
+    for (uint32_t h = 0; h < c->spec->n_heads; h++) {
+        same_matrix(c, &w->uk[h], (struct tensor_ref){TENSOR_UK, i, h});
+        same_matrix(c, &w->uv[h], (struct tensor_ref){TENSOR_UV, i, h});
+    }
+}
+
+static void same_heads(const struct compare *c, const struct layer_weights *l, uint32_t i) {
+    size_t hd = c->spec->head_dim, q = c->spec->n_heads * hd, kv = c->spec->n_kv_heads * hd;
+    size_t row = same_rows(c, &l->qkv, (size_t[]){0, q}, (struct tensor_ref){TENSOR_Q, i, 0});
+    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_K, i, 0});
+    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_V, i, 0});
+    ck_assert_uint_eq(row, l->qkv.n_out);
 }
 
 static void same_attention(const struct compare *c, const struct layer_weights *l, uint32_t i) {
     const struct model_spec *s = c->spec;
     size_t hd = s->head_dim, q = s->n_heads * hd, kv = s->n_kv_heads * hd;
-    size_t row = same_rows(c, &l->qkv, (size_t[]){0, q}, (struct tensor_ref){TENSOR_Q, i, 0});
-    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_K, i, 0});
-    row = same_rows(c, &l->qkv, (size_t[]){row, kv}, (struct tensor_ref){TENSOR_V, i, 0});
-    ck_assert_uint_eq(row, l->qkv.n_out);
+    if (s->mla.kv_rank != 0)
+        same_latents(c, &l->mla, i);
+    else
+        same_heads(c, l, i);
+    if (s->sinks) same_vector(c, l->sinks, s->n_heads, (struct tensor_ref){TENSOR_SINKS, i, 0});
     same_matrix(c, &l->o, (struct tensor_ref){TENSOR_O, i, 0});
     ck_assert_uint_eq(l->o.n_segments, spec_attn_segments(s));
     same_vector(c, l->attn_norm, s->hidden, (struct tensor_ref){TENSOR_ATTN_NORM, i, 0});

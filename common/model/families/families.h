@@ -10,7 +10,17 @@
     X(qwen2_moe, "qwen2_moe")                                                                      \
     X(qwen3_moe, "qwen3_moe")                                                                      \
     X(olmoe, "olmoe")                                                                              \
-    X(granitemoe, "granitemoe, granitemoeshared")
+    X(granitemoe, "granitemoe, granitemoeshared")                                                  \
+    X(glm4_moe, "glm4_moe")                                                                        \
+    X(minimax_m2, "minimax_m2")                                                                    \
+    X(ernie4_5_moe, "ernie4_5_moe")                                                                \
+    X(dbrx, "dbrx")                                                                                \
+    X(phimoe, "phimoe")                                                                            \
+    X(gpt_oss, "gpt_oss")                                                                          \
+    X(llama4, "llama4_text, llama4")                                                               \
+    X(deepseek, "deepseek")                                                                        \
+    X(deepseek_mla, "deepseek_v2, deepseek_v3, kimi_k2")                                           \
+    X(dense, "llama, mistral, qwen2, qwen3")
 
 #define FAMILIES_DECLARE(name, types) extern const struct family family_##name;
 FAMILIES(FAMILIES_DECLARE)

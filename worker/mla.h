@@ -1,0 +1,27 @@
+// mla.h: latent attention in its absorbed form: a token's key is its compressed vector with the
+// rotated part behind it, its value is the compressed vector, and the per-head matrices are applied
+// to queries and outputs instead (docs/arithmetic.md, Attention; arXiv 2405.04434). Part of
+// attn.c's block.
+#ifndef MOESAIC_WORKER_MLA_H
+#define MOESAIC_WORKER_MLA_H
+
+#include <stdint.h>
+
+#include "worker/scratch.h"
+
+struct forward;
+
+struct mla {
+    float *q_a;    // [rows_max, q_rank] where queries are compressed
+    float *q;      // [rows_max, n_heads * (nope_dim + rope.dim)]
+    float *latent; // [rows_max, kv_rank + rope.dim]
+    float *out;    // [rows_max, n_heads * value_dim]
+};
+
+void mla_lay(struct forward *f, struct scratch *s);
+// From normed: queries to where attention reads them, keys and values into the pages.
+void mla_spread(struct forward *f, uint32_t layer);
+// From attn.out: what the output projection reads, [n_rows, n_heads * value_dim].
+const float *mla_outputs(struct forward *f, uint32_t layer);
+
+#endif
