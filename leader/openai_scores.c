@@ -22,8 +22,9 @@ static int check_prompt_only(struct openai_reader *r) {
     struct openai_request *q = r->request;
     if (!q->echo && !q->prompt_logprobs)
         return api_error_set(r->error, 400, "max_tokens",
-                             "'max_tokens' must be at least 1; 0 needs 'echo' or "
-                             "'prompt_logprobs'.");
+                             "'max_tokens' must be between 1 and %d, or 0 with 'echo' or "
+                             "'prompt_logprobs'.",
+                             INT32_MAX);
     if (q->steering.min_tokens > 0)
         return api_error_set(r->error, 400, "min_tokens",
                              "'min_tokens' must be at most 'max_tokens' (0).");

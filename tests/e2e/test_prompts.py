@@ -266,7 +266,7 @@ CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
     (CHAT, {"truncate_prompt_tokens": "5"}, "truncate_prompt_tokens"), (COMPLETION, {"truncate_prompt_tokens": True}, "truncate_prompt_tokens"),
     (CHAT, {"continue_final_message": True}, "continue_final_message"), (CHAT, {"chat_template_kwargs": []}, "chat_template_kwargs"),
     (CHAT, {"chat_template_kwargs": {f"k{i}": 1 for i in range(65)}}, "chat_template_kwargs"), (CHAT, {"echo": True}, "echo"),
-    (COMPLETION, {"echo": True, "logprobs": 1}, "echo"), (COMPLETION, {"echo": "yes"}, "echo"),
+    (COMPLETION, {"prompt_logprobs": 1, "stream": True}, "prompt_logprobs"), (COMPLETION, {"echo": "yes"}, "echo"),
     (CHAT, {"stream": True, "stream_options": {"continuous_usage_stats": 1}}, "stream_options.continuous_usage_stats"),
 ])
 def test_what_is_wrong_is_refused_by_name(cluster, path, fields, param):

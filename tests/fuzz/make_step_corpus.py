@@ -32,9 +32,13 @@ def sampling(temperature=0.0, top_p=1.0, top_k=0, min_p=0.0, seed=1, n_logprobs=
     return floats + number(3, top_k) + varint(5 << 3 | 1) + struct.pack("<Q", seed) + number(8, n_logprobs) + number(9, 1)
 
 
-def seq(slot, position, tokens, blocks=(), offset=0, sample=None, from_slot=False):
+def scoring(n_rows, n_top=0, next_token=0):
+    return number(1, n_rows) + number(2, n_top) + number(3, next_token)
+
+
+def seq(slot, position, tokens, blocks=(), offset=0, sample=None, from_slot=False, score=None):
     return (number(1, slot) + number(2, position) + packed(3, tokens) + number(4, int(from_slot)) + number(5, offset)
-            + packed(6, blocks) + (block(7, sample) if sample is not None else b""))
+            + packed(6, blocks) + (block(7, sample) if sample is not None else b"") + (block(9, score) if score is not None else b""))
 
 
 def plan(step, *seqs):
@@ -57,3 +61,5 @@ write("chunks_together",
 write("long", plan(1, seq(3, 0, range(40), [0, 1, 2])), plan(2, seq(3, 40, range(40), [3, 4], 3)),
       plan(3, seq(3, 80, range(20), [5, 6], 5, sample=sampling(0.0, n_logprobs=20))))
 write("shared_page", plan(1, seq(0, 0, range(17), [0, 1])), plan(2, seq(1, 16, [4], [0, 2], sample=sampling())))
+write("scored", plan(1, seq(0, 0, range(12), [0], score=scoring(12, 3, 9)), seq(1, 0, range(9), [1], sample=sampling(), score=scoring(8, 20))),
+      plan(2, seq(0, 12, [9, 1], [], 1, sample=sampling(), score=scoring(1))))
