@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stddef.h>
 
+#include "common/model/rope.h"
 #include "common/model/spec.h"
 
 struct size_rule {
@@ -64,6 +65,23 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
     if (!isfinite(s->attn_scale) || s->attn_scale <= 0)
         return err_set(e, ERR_FATAL_MODEL, "the attention scale is %g, not above 0",
                        (double)s->attn_scale);
+    return 0;
+}
+
+// Extreme settings could make frequencies that are no numbers, and answers with them.
+static int check_frequencies(const struct model_spec *s, struct err_text *e) {
+    float inv_freq[HEAD_DIM_MAX / 2];
+    const uint32_t lengths[] = {1, s->max_position};
+    for (int l = 0; l < 2; l++) {
+        bool finite = isfinite(rope_frequencies(inv_freq, &s->rope, lengths[l]));
+        for (uint32_t i = 0; i < s->rope.dim / 2; i++)
+            finite = finite && isfinite(inv_freq[i]);
+        if (!finite)
+            return err_set(e, ERR_FATAL_MODEL,
+                           "rope_theta %g and the settings beside it give frequencies that are not "
+                           "finite",
+                           (double)s->rope.theta);
+    }
     return 0;
 }
 
@@ -165,6 +183,7 @@ static int check_ids(const struct model_spec *s, struct err_text *e) {
 int spec_check(const struct model_spec *spec, struct err_text *e) {
     int rc = check_shapes(spec, e);
     if (rc == 0) rc = check_attention(spec, e);
+    if (rc == 0) rc = check_frequencies(spec, e);
     if (rc == 0) rc = check_layers(spec, e);
     if (rc == 0) rc = check_scales(spec, e);
     if (rc == 0) rc = check_ids(spec, e);

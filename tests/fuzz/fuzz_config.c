@@ -1,13 +1,26 @@
 // fuzz_config.c: any bytes as config.json and, behind a NUL, generation_config.json; an accepted
 // spec must be sound.
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/model/rope.h"
 #include "common/model/spec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+// Frequencies are numbers for short and long contexts, whatever the file says.
+static void check_stretch(const struct rope_spec *rope) {
+    float inv_freq[HEAD_DIM_MAX / 2];
+    const uint32_t lengths[] = {1, POSITIONS_MAX};
+    for (int l = 0; l < 2; l++) {
+        check(isfinite(rope_frequencies(inv_freq, rope, lengths[l])));
+        for (uint32_t i = 0; i < rope->dim / 2; i++)
+            check(isfinite(inv_freq[i]));
+    }
+}
 
 // What readers of a spec rely on, written down a second time.
 static void check_promises(const struct model_spec *s) {
@@ -15,7 +28,12 @@ static void check_promises(const struct model_spec *s) {
     check(s->n_layers >= 1 && s->n_layers <= LAYERS_MAX && s->hidden >= 1 &&
           s->hidden <= HIDDEN_MAX);
     check(s->n_kv_heads >= 1 && s->n_heads % s->n_kv_heads == 0 && s->n_heads <= HEADS_MAX);
-    check(s->head_dim >= 2 && s->head_dim % 2 == 0 && s->head_dim <= HEAD_DIM_MAX);
+    check(s->head_dim >= 2 && s->head_dim <= HEAD_DIM_MAX);
+    check(s->rope.dim >= 2 && s->rope.dim % 2 == 0 && s->rope.dim <= s->head_dim);
+    check(s->mla.kv_rank <= LATENT_DIM_MAX && s->mla.q_rank <= LATENT_DIM_MAX);
+    if (s->mla.kv_rank != 0)
+        check(s->mla.value_dim >= 1 && s->mla.nope_dim + s->rope.dim == s->head_dim);
+    check_stretch(&s->rope);
     check(s->vocab >= 1 && s->vocab <= VOCAB_MAX && s->max_position >= 1 &&
           s->max_position <= POSITIONS_MAX);
     check(s->dtype < DTYPE_COUNT && s->n_stop_ids <= STOP_IDS_MAX);

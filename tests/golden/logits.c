@@ -4,7 +4,10 @@
 // the data.
 #include "tests/golden/golden.h"
 
-static const char *const names[] = {"tiny-qwen3-moe", "tiny-mixtral", "awkward", "seedling"};
+// Two of families.c are here as well, for what else looks at this program: other ways to run it,
+// the thread sanitizer.
+static const char *const names[] = {"tiny-qwen3-moe", "tiny-mixtral", "awkward",
+                                    "seedling",       "gpt-oss",      "deepseek-v3"};
 #define N_MODELS (int)(sizeof names / sizeof *names)
 
 static double log_sum_exp(const float *x, uint32_t n) {
