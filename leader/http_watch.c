@@ -67,22 +67,23 @@ static void tell(struct http_call *c) {
     http_call_release(c);
 }
 
+// A connection that was ended for its time has left already: its event is our own shutdown.
 static void take_leave(struct http_watch *w, uint64_t key) {
     size_t fd = (size_t)(key & UINT32_MAX);
     struct http_call *c = NULL;
     pthread_mutex_lock(&w->lock);
-    if (fd < w->n_table && w->table[fd].open && w->table[fd].generation == key >> 32)
+    const struct watched *entry = fd < w->n_table ? &w->table[fd] : NULL;
+    if (entry != NULL && entry->open && !entry->left && entry->generation == key >> 32)
         c = end(w, fd);
     pthread_mutex_unlock(&w->lock);
     tell(c);
 }
 
-static void end_late(struct http_watch *w) {
-    int64_t now = env_now_ns(w->config.env);
+static void end_late(struct http_watch *w, int64_t now_ns) {
     for (size_t fd = 0;; fd++) {
         struct http_call *c = NULL;
         pthread_mutex_lock(&w->lock);
-        while (fd < w->n_table && (!w->table[fd].open || w->table[fd].deadline_ns > now))
+        while (fd < w->n_table && (!w->table[fd].open || w->table[fd].deadline_ns > now_ns))
             fd++;
         bool found = fd < w->n_table;
         if (found) c = end(w, fd);
@@ -116,6 +117,7 @@ static void make_room(struct http_watch *w) {
 static void *watch_thread(void *context) {
     struct http_watch *w = context;
     struct epoll_event events[EVENTS_MAX];
+    int64_t walk_ns = 0; // the table is not walked for each client that leaves
     for (;;) {
         int n = epoll_wait(w->epoll_fd, events, EVENTS_MAX, w->tick_ms);
         if (n < 0 && errno != EINTR) log_error("http", "epoll_wait failed errno %d", errno);
@@ -123,7 +125,10 @@ static void *watch_thread(void *context) {
             if (events[i].data.u64 == STOP_KEY) return NULL;
             take_leave(w, events[i].data.u64);
         }
-        end_late(w);
+        int64_t now_ns = env_now_ns(w->config.env);
+        if (now_ns < walk_ns) continue;
+        end_late(w, now_ns);
+        walk_ns = now_ns + w->tick_ms * NS_PER_MS;
     }
 }
 
@@ -208,7 +213,9 @@ void http_watch_open(struct http_watch *w, int fd) {
         *entry = (struct watched){.generation = entry->generation + 1, .open = true};
         begin_wait(w, entry);
         w->n_open++;
-        struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET,
+        // Once: our own shutdown is an event too, and one more each time, so that this thread would
+        // spin until MHD has closed the socket.
+        struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLONESHOT,
                                  .data.u64 = (uint64_t)entry->generation << 32 | (uint32_t)fd};
         added = epoll_ctl(w->epoll_fd, EPOLL_CTL_ADD, fd, &ev) == 0;
     }

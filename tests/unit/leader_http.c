@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ struct site {
     uint16_t port;
     struct http_call *_Atomic held;
     _Atomic int gone;
+    _Atomic bool stalls, may_go_on;
 };
 
 static void answer(struct http_call *c, const char *text) {
@@ -56,11 +58,21 @@ static void stream(void *context, struct http_call *c) {
     hold(context, c);
 }
 
-static const struct http_route routes[] = {{"/echo", HTTP_POST, echo, false},
-                                           {"/get", HTTP_GET, echo, false},
-                                           {"/tree/", HTTP_GET, echo, false},
-                                           {"/hold", HTTP_POST, hold, false},
-                                           {"/stream", HTTP_POST, stream, false}};
+static void pause_ms(struct site *s, int ms);
+
+// Keeps HTTP's own thread busy.
+static void stall(void *context, struct http_call *c) {
+    struct site *s = context;
+    s->stalls = true;
+    while (!s->may_go_on)
+        pause_ms(s, 20);
+    answer(c, "");
+}
+
+static const struct http_route routes[] = {
+    {"/echo", HTTP_POST, echo, false},  {"/get", HTTP_GET, echo, false},
+    {"/tree/", HTTP_GET, echo, false},  {"/hold", HTTP_POST, hold, false},
+    {"/stall", HTTP_GET, stall, false}, {"/stream", HTTP_POST, stream, false}};
 
 static void site_open(struct site *s, uint32_t patience_s) {
     struct err_text e;
@@ -355,6 +367,35 @@ START_TEST(parts_of_a_request_that_end_at_once_leave_nothing) {
 }
 END_TEST
 
+static double cpu_ms(void) {
+    struct rusage use;
+    ck_assert_int_eq(getrusage(RUSAGE_SELF, &use), 0);
+    return (double)(use.ru_utime.tv_sec + use.ru_stime.tv_sec) * 1e3 +
+           (double)(use.ru_utime.tv_usec + use.ru_stime.tv_usec) / 1e3;
+}
+
+// The socket stays open until HTTP's thread has time for it, with its end as an event.
+START_TEST(a_client_that_left_costs_no_processor_time_until_it_is_closed) {
+    struct site s;
+    site_start(&s);
+    int idle = http_client_connect(s.port), busy = http_client_connect(s.port);
+    ck_assert_int_eq(status_of(&s, "GET /get HTTP/1.1\r\nHost: x\r\n\r\n"), 200);
+    const char *request = "GET /stall HTTP/1.1\r\nHost: x\r\n\r\n";
+    http_client_send(busy, request, strlen(request));
+    for (int i = 0; i < 1000 && !s.stalls; i++)
+        pause_ms(&s, 10);
+    ck_assert(s.stalls);
+    close(idle);
+    double before = cpu_ms();
+    pause_ms(&s, 600);
+    double used = cpu_ms() - before;
+    s.may_go_on = true;
+    close(busy);
+    site_stop(&s);
+    ck_assert_msg(used < 60, "%.0f ms of 600", used);
+}
+END_TEST
+
 START_TEST(stopping_ends_waiting_and_streaming_calls) {
     struct site s;
     struct buf out;
@@ -501,6 +542,7 @@ int main(void) {
     tcase_add_test(t, a_stream_arrives_in_order_and_the_connection_is_kept);
     tcase_add_test(t, a_reader_that_does_not_read_is_cut);
     tcase_add_test(t, parts_of_a_request_that_end_at_once_leave_nothing);
+    tcase_add_test(t, a_client_that_left_costs_no_processor_time_until_it_is_closed);
     tcase_add_test(t, stopping_ends_waiting_and_streaming_calls);
     tcase_add_test(t, a_port_in_use_is_named);
     suite_add_tcase(s, t);
