@@ -17,13 +17,34 @@ struct row {
     uint32_t n_first, n_gap;
 };
 
-const char *bench_prompt(uint32_t i) {
+static const char *prompt(uint32_t i) {
     static const char *const prompts[] = {
         "What is the capital of Kenya?",   "Tell me a story about a fox.",
         "What is expert prefetch?",        "Count from three to nine.",
         "What is the opposite of bright?", "Who are you?",
     };
     return prompts[i % (sizeof prompts / sizeof prompts[0])];
+}
+
+uint64_t bench_draw(uint64_t *state) {
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+// Answers of one length that begin together also end together: prompts then come in one step, and
+// equal ones go to the same experts, as no group of strangers does.
+void bench_plan(const struct ctl *c, struct answer *answers, uint32_t n) {
+    bool drawn = strcmp(c->options.lengths, "drawn") == 0;
+    uint32_t mean = c->options.max_tokens;
+    uint64_t state = ~(uint64_t)c->options.seed; // not that of the arrivals
+    for (uint32_t i = 0; i < n; i++)
+        answers[i] = (struct answer){
+            .prompt = prompt(i),
+            .seed = c->options.seed + i,
+            .max_tokens =
+                drawn ? 1 + (uint32_t)(bench_draw(&state) % (2 * (uint64_t)mean - 1)) : mean};
 }
 
 static int compare_doubles(const void *a, const void *b) {
@@ -62,8 +83,7 @@ static void print_row(struct row *r) {
 }
 
 static int run_row(struct ctl *c, struct row *r, struct answer *answers, struct err_text *e) {
-    for (uint32_t i = 0; i < r->n; i++)
-        answers[i] = (struct answer){.prompt = bench_prompt(i)};
+    bench_plan(c, answers, r->n);
     int64_t start = env_now_ns(c->env);
     int err = client_stream(c, answers, r->n, r->concurrency, e);
     if (err != 0) return err;

@@ -4,7 +4,10 @@
 
 #include "ctl/client.h"
 
-const char *bench_prompt(uint32_t i);
+// What each of the answers is asked for: its prompt, seed and length.
+void bench_plan(const struct ctl *c, struct answer *answers, uint32_t n);
+// The next number of a sequence that only its state decides.
+uint64_t bench_draw(uint64_t *state);
 // Sorts the values; p within 0 to 1. 0 for none.
 double bench_percentile(double *values, uint32_t n, double p);
 

@@ -32,26 +32,19 @@ struct open_row {
 
 // --- arrivals
 
-static uint64_t draw(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 // Uniform within 0 (excluded) to 1.
 static double draw_part(uint64_t *state) {
-    return (double)((draw(state) >> 11) + 1) / 9007199254740992.0;
+    return (double)((bench_draw(state) >> 11) + 1) / 9007199254740992.0;
 }
 
 static void plan_arrivals(const struct ctl *c, struct open_row *r) {
     bool even = strcmp(c->options.arrivals, "even") == 0;
     uint64_t state = c->options.seed;
     double at_s = 0;
+    bench_plan(c, r->answers, r->n);
     for (uint32_t i = 0; i < r->n; i++) {
         at_s += (even ? 1 : -log(draw_part(&state))) / r->rate;
-        r->answers[i] = (struct answer){.prompt = bench_prompt(i),
-                                        .due_ns = r->start_ns + (int64_t)(at_s * 1e9)};
+        r->answers[i].due_ns = r->start_ns + (int64_t)(at_s * 1e9);
     }
     r->seconds = even ? (double)r->n / r->rate : at_s;
 }

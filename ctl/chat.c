@@ -22,7 +22,10 @@ static void print_figures(const struct answer *a) {
 
 int chat_command(struct ctl *c, const char *prompt) {
     struct err_text e;
-    struct answer a = {.prompt = prompt, .on_text = print_text};
+    struct answer a = {.prompt = prompt,
+                       .seed = c->options.seed,
+                       .max_tokens = c->options.max_tokens,
+                       .on_text = print_text};
     if (client_find_model(c, &e) != 0 || client_stream(c, &a, 1, 1, &e) != 0) {
         fprintf(stderr, "moectl: %s\n", e.text);
         return 1;

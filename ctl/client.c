@@ -218,8 +218,8 @@ static char *request_body(const struct ctl *c, const struct answer *a) {
     json_t *request = json_pack(
         "{s:s, s:[{s:s, s:s}], s:b, s:{s:b}, s:f, s:I, s:i, s:b}", "model", c->model, "messages",
         "role", "user", "content", a->prompt, "stream", 1, "stream_options", "include_usage", 1,
-        "temperature", (double)c->options.temperature, "seed", (json_int_t)c->options.seed,
-        "max_tokens", (int)c->options.max_tokens, "ignore_eos", (int)c->options.ignore_eos);
+        "temperature", (double)c->options.temperature, "seed", (json_int_t)a->seed, "max_tokens",
+        (int)a->max_tokens, "ignore_eos", (int)c->options.ignore_eos);
     char *text = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
     return text;

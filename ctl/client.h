@@ -14,6 +14,7 @@ int client_find_model(struct ctl *c, struct err_text *e);
 // One streamed chat answer and its timing.
 struct answer {
     const char *prompt;
+    uint32_t seed, max_tokens;
     void (*on_text)(const char *text); // may be NULL
     int64_t due_ns;                    // not asked before; 0: as soon as there is a place
     int64_t start_ns, first_ns, last_ns,

@@ -154,7 +154,7 @@ struct ctl_options {
     int64_t watch; // ns, 0 = once
     bool json, all;
     bool ignore_eos;
-    const char *rate, *arrivals;
+    const char *rate, *arrivals, *lengths;
     int64_t duration; // ns
 };
 

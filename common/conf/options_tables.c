@@ -201,7 +201,8 @@ static const struct option ctl_options[] = {
      .help = "Served model name; default: the first that the leader lists."},
     {"temperature", OPTION_FLOAT, CTL(temperature), .fallback = "0", .argument = "T", .max = 2,
      .help = "Sampling temperature; 0 is greedy."},
-    {"seed", OPTION_UINT, CTL(seed), .fallback = "0", .argument = "N", .help = "Seed of sampling."},
+    {"seed", OPTION_UINT, CTL(seed), .fallback = "0", .argument = "N",
+     .help = "Seed of sampling; bench: of the first request, each next one has one more."},
     {"max-tokens", OPTION_UINT, CTL(max_tokens), .fallback = "128", .argument = "N", .min = 1,
      .max = POSITIONS_MAX, .help = "Longest answer."},
     {"concurrency", OPTION_STRING, CTL(concurrency), .fallback = "1,8,64", .argument = "N[,N...]",
@@ -223,6 +224,10 @@ static const struct option ctl_options[] = {
     {"arrivals", OPTION_CHOICE, CTL(arrivals), .fallback = "poisson", .argument = "KIND",
      .choices = "poisson|even",
      .help = "bench: how requests of --rate are spread: at random (by --seed), or evenly."},
+    {"lengths", OPTION_CHOICE, CTL(lengths), .fallback = "equal", .argument = "KIND",
+     .choices = "equal|drawn",
+     .help = "bench: answers of --max-tokens each, or of 1 to nearly twice that (by --seed), so "
+             "that they do not end together."},
     {"ignore-eos", OPTION_BOOL, CTL(ignore_eos), .fallback = "false",
      .help = "Every answer has max-tokens tokens."},
 };
