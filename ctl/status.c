@@ -18,6 +18,7 @@
 #define ROWS_PIPED 40 // of workers, where no terminal's height says how many
 #define HEAD_LINES 14 // of everything else
 #define ROWS_LEAST 4
+#define JSON_DIGITS 12 // all that the leader writes; 17 would show how binary numbers miss them
 
 struct screen {
     bool terminal, colour;
@@ -73,7 +74,7 @@ static int draw(struct ctl *c, struct screen *s, const json_t *status) {
 }
 
 static int print_json(const json_t *status) {
-    char *text = json_dumps(status, JSON_COMPACT);
+    char *text = json_dumps(status, JSON_COMPACT | JSON_REAL_PRECISION(JSON_DIGITS));
     if (text == NULL) return ERR_FATAL_NOMEM;
     puts(text);
     fflush(stdout);

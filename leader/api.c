@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 #include "common/base/mem.h"
 #include "leader/answer.h"
 #include "leader/http_answer.h"
@@ -26,6 +27,7 @@ struct api {
     uint16_t grpc_port;
     struct render *render;
     struct stream *stream;
+    struct log_gate refusals; // HTTP's thread
 };
 
 // --- answers
@@ -38,15 +40,30 @@ static void reply(struct http_call *call, int status, const char *type, struct b
 
 // --- who may ask
 
+// As gRPC's: a line for each, but no more than a few in a while.
+static const char *refuse(struct api *a, struct http_call *call, const char *why) {
+    char peer[HTTP_PEER_BYTES];
+    uint32_t n_more;
+    bool shown = log_gate_pass_late(&a->refusals, env_now_ns(a->serving->env), &n_more);
+    if (n_more > 0) log_event(LOG_WARN, "http", "more calls refused", log_uint("count", n_more));
+    if (shown) {
+        http_call_peer(call, peer);
+        log_event(LOG_WARN, "http", "call refused", log_text("peer", peer),
+                  log_text("reason", "the key is missing or wrong"));
+    }
+    return why;
+}
+
 static const char *refusal(void *context, struct http_call *call) {
     struct api *a = context;
     const struct keys *keys = a->serving->keys;
     const char *header = http_call_header(call, "Authorization");
     if (keys == NULL) return NULL;
-    if (header == NULL) return "You didn't provide an API key: send Authorization: Bearer KEY.";
+    if (header == NULL)
+        return refuse(a, call, "You didn't provide an API key: send Authorization: Bearer KEY.");
     int32_t key = keys_find(keys, header, strlen(header));
     http_call_set_key(call, key);
-    return key != KEY_NONE ? NULL : "Incorrect API key provided.";
+    return key != KEY_NONE ? NULL : refuse(a, call, "Incorrect API key provided.");
 }
 
 // --- generation

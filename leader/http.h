@@ -94,6 +94,9 @@ int32_t http_call_key(const struct http_call *c);
 void http_call_set_key(struct http_call *c, int32_t key);
 // A header of the request, or NULL. Only inside the handler.
 const char *http_call_header(const struct http_call *c, const char *name);
+// Who asks, as "address:port". Only inside the handler and refusal.
+#define HTTP_PEER_BYTES 80
+void http_call_peer(const struct http_call *c, char out[HTTP_PEER_BYTES]);
 // The body, zero-terminated, owned by the call until http_call_drop_body.
 const char *http_call_body(const struct http_call *c, size_t *bytes);
 void http_call_drop_body(struct http_call *c); // only by the thread that works on the call

@@ -1,6 +1,8 @@
 // http_call.c: one call as the threads behind HTTP see it. Everything they change is under the
 // call's lock; MHD is suspended while it has nothing to do and resumed, under the same lock, when
 // it has.
+#include <netdb.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -83,6 +85,19 @@ void http_call_set_key(struct http_call *c, int32_t key) {
 
 const char *http_call_header(const struct http_call *c, const char *name) {
     return MHD_lookup_connection_value(c->connection, MHD_HEADER_KIND, name);
+}
+
+void http_call_peer(const struct http_call *c, char out[HTTP_PEER_BYTES]) {
+    char host[HTTP_PEER_BYTES - 8], port[8];
+    const struct sockaddr *a =
+        MHD_get_connection_info(c->connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS)->client_addr;
+    bool v6 = a->sa_family == AF_INET6;
+    socklen_t bytes = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    if (getnameinfo(a, bytes, host, sizeof host, port, sizeof port,
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+        snprintf(out, HTTP_PEER_BYTES, "unknown");
+    else
+        snprintf(out, HTTP_PEER_BYTES, v6 ? "[%s]:%s" : "%s:%s", host, port);
 }
 
 const char *http_call_body(const struct http_call *c, size_t *bytes) {

@@ -316,6 +316,10 @@ static void work(struct render *r, struct client client) {
     struct serving *s = r->serving;
     struct api_error e;
     struct openai_request request;
+    if (client.ops->unwanted(client.self)) { // it left while it waited for this thread
+        admit_release(&s->admit, 1);
+        return;
+    }
     int rc = client.ops->parse(client.self, &request, &s->defaults, &e);
     if (rc == 0) {
         rc = check_call(s, &request, &e);

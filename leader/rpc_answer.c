@@ -273,7 +273,8 @@ static int code_of(bool begun, const struct api_error *e) {
 void rpc_end_of(struct rpc_end *out, bool begun, const struct api_error *e) {
     bool named = e->param[0] == '\0' || strstr(e->message, e->param) != NULL;
     *out = (struct rpc_end){.code = code_of(begun, e)};
-    out->come_again = !begun && (e->status == 429 || e->status == 503);
+    if (!begun && (e->status == 429 || e->status == 503))
+        out->pushback_ms = e->retry_after_s != 0 ? e->retry_after_s * 1000 : RPC_PUSHBACK_MS;
     snprintf(out->text, sizeof out->text, "%s%s%s", named ? "" : e->param, named ? "" : ": ",
              e->message);
 }

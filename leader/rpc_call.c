@@ -135,8 +135,8 @@ static void send_end(struct rpc_call *c) {
     c->end_sent = true;
     lose_name(c); // before the client hears it and may use it again
     counter_add(&c->rpc->by_code[how->code], 1);
-    if (how->come_again)
-        grpc_server_call_end_pushback(c->grpc, how->code, how->text, RPC_PUSHBACK_MS);
+    if (how->pushback_ms != 0)
+        grpc_server_call_end_pushback(c->grpc, how->code, how->text, how->pushback_ms);
     else
         grpc_server_call_end(c->grpc, how->code, how->text);
 }
@@ -188,7 +188,8 @@ void rpc_call_mark_gone(struct rpc_call *c) {
 // --- any thread
 
 void rpc_call_end(struct rpc_call *c, int code, const char *text) {
-    struct rpc_end how = {.code = code, .come_again = code == GRPC_STATUS_RESOURCE_EXHAUSTED};
+    struct rpc_end how = {.code = code};
+    if (code == GRPC_STATUS_RESOURCE_EXHAUSTED) how.pushback_ms = RPC_PUSHBACK_MS;
     snprintf(how.text, sizeof how.text, "%s", text);
     pthread_mutex_lock(&c->lock);
     rpc_call_finish(c, &how);

@@ -15,7 +15,7 @@
 
 #define RPC_CODES 17                      // of gRPC statuses, 0 to 16
 #define RPC_REQUEST_ID_KEY "x-request-id" // metadata, both ways
-// When to come again after a refusal that will pass, as HTTP's Retry-After says.
+// When to come again after a refusal that will pass and does not say it better.
 #define RPC_PUSHBACK_MS 1000
 
 struct rpc {
@@ -65,8 +65,8 @@ struct rpc_call {
     bool ended;   // how stands, nothing more is said
     bool end_sent;
     struct rpc_end {
-        int code; // a grpc_status_code
-        bool come_again;
+        int code;                      // a grpc_status_code
+        uint32_t pushback_ms;          // when to come again; 0: not said
         char text[ERR_TEXT_MAX + 100]; // a field's name before it
     } how;
     struct rpc_delta *deltas; // [n_deltas], owned; one a choice, made when the request is known

@@ -34,8 +34,8 @@ static void release(struct tokens_call *c) {
 
 static void end(struct rpc *r, struct grpc_server_call *grpc, const struct rpc_end *how) {
     counter_add(&r->by_code[how->code], 1);
-    if (how->come_again)
-        grpc_server_call_end_pushback(grpc, how->code, how->text, RPC_PUSHBACK_MS);
+    if (how->pushback_ms != 0)
+        grpc_server_call_end_pushback(grpc, how->code, how->text, how->pushback_ms);
     else
         grpc_server_call_end(grpc, how->code, how->text);
 }

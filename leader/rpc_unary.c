@@ -25,15 +25,15 @@ struct unary_call {
 
 static void end(struct rpc *r, struct grpc_server_call *grpc, const struct rpc_end *how) {
     counter_add(&r->by_code[how->code], 1);
-    if (how->come_again)
-        grpc_server_call_end_pushback(grpc, how->code, how->text, RPC_PUSHBACK_MS);
+    if (how->pushback_ms != 0)
+        grpc_server_call_end_pushback(grpc, how->code, how->text, how->pushback_ms);
     else
         grpc_server_call_end(grpc, how->code, how->text);
 }
 
 // A call that could not be opened has no state.
 static void opened(void *context, struct grpc_server_call *grpc, void **state) {
-    static const struct rpc_end full = {GRPC_STATUS_RESOURCE_EXHAUSTED, true,
+    static const struct rpc_end full = {GRPC_STATUS_RESOURCE_EXHAUSTED, RPC_PUSHBACK_MS,
                                         "too many calls are open; try again later"};
     struct rpc *r = ((const struct rpc_unary *)context)->rpc;
     struct unary_call *c = NULL;

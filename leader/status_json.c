@@ -20,7 +20,7 @@ static void member_real(struct buf *out, const char *key, double value) {
     if (value < 0)
         buf_format(out, "\"%s\":null,", key);
     else
-        buf_format(out, "\"%s\":%.6g,", key, value);
+        buf_format(out, value < 1000 ? "\"%s\":%.6g," : "\"%s\":%.3f,", key, value);
 }
 
 static void open(struct buf *out, const char *key) {

@@ -71,6 +71,7 @@ static void answer(struct serving *s, struct http_call *call, enum tokens_kind k
     struct http_reply reply = {.status = 200, .content_type = "application/json"};
     struct openai_request r;
     struct api_error e;
+    if (http_call_gone(call)) return;
     buf_init(&reply.body, 0);
     int rc = parse(&r, call, kind, s, &e);
     if (rc == 0) {

@@ -13,6 +13,7 @@
 
 // Of the whole process, as its descriptors are; 0: free.
 static _Atomic uint16_t ports[GRPC_ACCEPT_PORTS_MAX];
+static _Atomic uint32_t closed[GRPC_ACCEPT_PORTS_MAX]; // of the port at the same place
 
 static void replace(uint16_t old, uint16_t new) {
     for (int i = 0; i < GRPC_ACCEPT_PORTS_MAX; i++) {
@@ -29,17 +30,26 @@ void grpc_accept_unguard(uint16_t port) {
     if (port != 0) replace(port, 0);
 }
 
-static bool is_guarded(int listening) {
+static int place_of(uint16_t port) {
+    for (int i = 0; i < GRPC_ACCEPT_PORTS_MAX; i++) {
+        if (port != 0 && atomic_load(&ports[i]) == port) return i;
+    }
+    return -1;
+}
+
+uint32_t grpc_accept_take_closed(uint16_t port) {
+    int place = place_of(port);
+    return place < 0 ? 0 : atomic_exchange(&closed[place], 0);
+}
+
+// The place of its port, or -1: not guarded.
+static int guarded_place(int listening) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof own;
-    if (getsockname(listening, (struct sockaddr *)&own, &bytes) != 0) return false;
-    if (own.ss_family != AF_INET && own.ss_family != AF_INET6) return false;
+    if (getsockname(listening, (struct sockaddr *)&own, &bytes) != 0) return -1;
+    if (own.ss_family != AF_INET && own.ss_family != AF_INET6) return -1;
     // The port stands in the same place in both.
-    uint16_t port = ntohs(((const struct sockaddr_in *)(const void *)&own)->sin_port);
-    for (int i = 0; i < GRPC_ACCEPT_PORTS_MAX; i++) {
-        if (port != 0 && atomic_load(&ports[i]) == port) return true;
-    }
-    return false;
+    return place_of(ntohs(((const struct sockaddr_in *)(const void *)&own)->sin_port));
 }
 
 static int fd_max(void) {
@@ -57,15 +67,16 @@ static int errno_for_caller(int error) {
 
 int accept4(int listening, __SOCKADDR_ARG address, socklen_t *restrict address_bytes, int flags) {
     const socklen_t room = address_bytes != NULL ? *address_bytes : 0;
-    bool guarded = is_guarded(listening);
+    int place = guarded_place(listening);
     for (;;) {
         if (address_bytes != NULL) *address_bytes = room;
         int fd = (int)syscall(SYS_accept4, listening, address.__sockaddr__, address_bytes, flags);
-        if (!guarded || (fd >= 0 && fd < fd_max())) return fd;
+        if (place < 0 || (fd >= 0 && fd < fd_max())) return fd;
         if (fd < 0) {
             errno = errno_for_caller(errno);
             return fd;
         }
         close(fd);
+        atomic_fetch_add(&closed[place], 1);
     }
 }

@@ -17,5 +17,8 @@
 #define GRPC_ACCEPT_PORTS_MAX 16
 void grpc_accept_guard(uint16_t port);
 void grpc_accept_unguard(uint16_t port);
+// How many connections of the port were closed for want of descriptors since it was asked last. Any
+// thread.
+uint32_t grpc_accept_take_closed(uint16_t port);
 
 #endif

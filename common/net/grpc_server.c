@@ -79,7 +79,9 @@ struct grpc_server_host {
     _Atomic int64_t pushback_ms; // what is said while draining
     int64_t closing_ns;
     struct log_gate refusals;
-    pthread_mutex_t lock; // guards the list
+    uint64_t n_closed;     // connections, not told of yet
+    int64_t log_closed_ns; // no sooner than this
+    pthread_mutex_t lock;  // guards the list
     struct grpc_server_call *calls;
 };
 
@@ -233,6 +235,18 @@ static void log_more_refusals(struct grpc_server_host *h) {
                   log_uint("count", n));
 }
 
+// One line a span, as each of them is like the other: the number is what matters.
+static void log_closed(struct grpc_server_host *h) {
+    h->n_closed += grpc_accept_take_closed(h->port);
+    int64_t now_ns = env_now_ns(h->env);
+    if (h->n_closed == 0 || now_ns < h->log_closed_ns) return;
+    log_event(LOG_WARN, "grpc", "connections closed", log_uint("port", h->port),
+              log_uint("count", h->n_closed),
+              log_text("reason", "too few descriptors are left; raise the process's limit"));
+    h->n_closed = 0;
+    h->log_closed_ns = now_ns + LOG_GATE_SPAN_NS;
+}
+
 static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,
                             grpc_call *core) {
     log_refusal(h, call, core, "the key or token is missing or wrong");
@@ -363,6 +377,7 @@ static void end_for_closing(struct grpc_server_call *call, int64_t now_ns) {
 static void tick(struct grpc_server_host *h) {
     visit_calls(h, cancel_late);
     log_more_refusals(h);
+    log_closed(h);
     if (!atomic_load(&h->closing) || h->cancelled_all) return;
     if (env_now_ns(h->env) - h->closing_ns < CLOSING_NS) return;
     grpc_server_cancel_all_calls(h->server);

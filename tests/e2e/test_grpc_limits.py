@@ -2,6 +2,7 @@
 import concurrent.futures
 import contextlib
 import os
+import re
 import resource
 import socket
 import time
@@ -127,6 +128,8 @@ def test_a_flood_of_connections_takes_neither_all_descriptors_nor_the_service(on
         wait_for("a full house", lambda: len(os.listdir(f"/proc/{pid}/fd")) >= used + 60)
         assert one.ready()  # HTTP has what it needs
         assert len(os.listdir(f"/proc/{pid}/fd")) <= used + 150
+        wait_for("its line", lambda: re.search(rf"connections closed port {port} count \d+ reason", one.leader.log()))
+        assert one.leader.log().count("connections closed") <= 3  # not one for each
     finally:
         for s in sockets:
             s.close()

@@ -434,7 +434,10 @@ def test_a_full_queue_pushes_back_and_a_retrying_client_gets_in(stubs, narrow):
         wait_for("full", lambda: narrow.metric("moesaic_requests_admitted") == 4)
         with pytest.raises(grpc.RpcError) as caught:
             list(rpc.call(text=STORY))
-        assert (caught.value.code(), pushback(caught.value)) == (Code.RESOURCE_EXHAUSTED, "1000")
+        assert caught.value.code() == Code.RESOURCE_EXHAUSTED
+        over_http = narrow.post("/v1/completions", {"prompt": STORY})
+        assert over_http.status_code == 429
+        assert pushback(caught.value) == over_http.headers["Retry-After"] + "000"  # nothing has ended in between
         with retrying(rpc, "RESOURCE_EXHAUSTED") as channel:
             call = stubs[1].GenerateStub(channel).Generate(rpc.request(text=STORY, max_tokens=2, ignore_eos=True), timeout=60)
             wait_for("a refusal", lambda: narrow.metric("vllm:admission_rejections_total", reason="queue_full") >= 2)

@@ -4,8 +4,10 @@ import os
 import random
 import re
 import socket
+import time
 
 import pytest
+import requests
 
 from cluster import Cluster
 
@@ -244,6 +246,16 @@ def test_no_spelling_of_a_v1_path_is_answered_without_the_key(locked, target):
 def test_wrong_keys_get_401(locked, key):
     statuses, got, closed = talk(locked.port, get(b"/v1/models", key=key))
     assert closed and statuses == [401] and b"invalid_api_key" in got
+
+
+def test_many_wrong_keys_write_few_lines(locked):
+    def lines():
+        return locked.leader.log().count("http: call refused")
+    before, start = lines(), time.monotonic()
+    with requests.Session() as session:
+        for _ in range(50):
+            assert session.get(f"http://127.0.0.1:{locked.port}/v1/models", timeout=20).status_code == 401
+    assert lines() - before <= 10 * ((time.monotonic() - start) // 10 + 2)
 
 
 @pytest.mark.parametrize("path", [b"/health", b"/ready", b"/version", b"/metrics", b"/health?x=y"])

@@ -40,6 +40,7 @@ def status(cluster, code):
 def status_json(cluster):
     done = moectl(cluster, "--json")
     assert done.stdout.count("\n") == 1
+    assert not re.search(r"\.\d{10}", done.stdout), done.stdout  # as no person writes a number
     return json.loads(done.stdout)
 
 

@@ -291,6 +291,7 @@ def test_a_key_from_the_environment_is_not_left_there(variable, tmp_path):
         assert secret not in run("ps", "-ef", "e").stdout
         assert requests.get(url, timeout=20).status_code == 401
         assert requests.get(url, timeout=20, headers=bearer(secret)).status_code == 200
+        assert re.search(r"http: call refused peer 127\.0\.0\.1:\d+ reason", (tmp_path / "log").read_text())
         assert secret not in (tmp_path / "log").read_text()
     finally:
         leader.kill()

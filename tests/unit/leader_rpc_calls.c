@@ -402,6 +402,24 @@ START_TEST(what_will_pass_is_pushed_back_and_what_will_not_is_not) {
 }
 END_TEST
 
+START_TEST(a_pushback_is_the_time_that_http_tells) {
+    struct api_error e;
+    struct rpc_end how;
+    api_error_set(&e, 429, NULL, "full");
+    e.retry_after_s = 7;
+    rpc_end_of(&how, false, &e);
+    ck_assert_uint_eq(how.pushback_ms, 7000);
+    rpc_end_of(&how, true, &e); // something was done
+    ck_assert_uint_eq(how.pushback_ms, 0);
+    e.retry_after_s = 0;
+    rpc_end_of(&how, false, &e);
+    ck_assert_uint_eq(how.pushback_ms, 1000);
+    api_error_set(&e, 404, NULL, "none");
+    rpc_end_of(&how, false, &e);
+    ck_assert_uint_eq(how.pushback_ms, 0);
+}
+END_TEST
+
 static void forget_template(struct rpc_house *h) {
     h->toy.serving->chat_template = NULL;
 }
@@ -457,6 +475,7 @@ int main(void) {
     tcase_add_test(t, infos_answer_an_empty_message_and_refuse_another);
     tcase_add_test(t, answers_survive_every_failed_allocation);
     tcase_add_test(t, a_call_without_a_message_is_refused);
+    tcase_add_test(t, a_pushback_is_the_time_that_http_tells);
     tcase_add_test(t, what_will_pass_is_pushed_back_and_what_will_not_is_not);
     tcase_add_test(t, what_the_server_cannot_do_now_is_a_failed_precondition);
     tcase_add_test(t, a_bad_word_that_has_no_token_is_refused_not_forgotten);
