@@ -7,7 +7,8 @@
 #include <utf8proc.h>
 
 #define ELLIPSIS "\xe2\x80\xa6"
-#define MARKS_MAX 2 // combining marks on one character; more only smear over other lines
+#define UTF8_BYTES_MAX 4 // of one character
+#define MARKS_MAX 2      // combining marks on one character; more only smear over other lines
 
 struct glyph {
     const char *text;
@@ -26,7 +27,7 @@ static bool is_hidden(utf8proc_int32_t c) {
 static struct glyph next_glyph(const char *text) {
     utf8proc_int32_t c;
     const utf8proc_uint8_t *at = (const utf8proc_uint8_t *)text;
-    utf8proc_ssize_t n = utf8proc_iterate(at, (utf8proc_ssize_t)strlen(text), &c);
+    utf8proc_ssize_t n = utf8proc_iterate(at, (utf8proc_ssize_t)strnlen(text, UTF8_BYTES_MAX), &c);
     if (n <= 0) return (struct glyph){"?", 1, 1, 1};
     if (is_hidden(c)) return (struct glyph){"?", 1, 1, (size_t)n};
     int width = utf8proc_charwidth(c);

@@ -14,13 +14,13 @@
 // --- the body
 
 struct shape {
-    uint32_t depth;    // deepest nesting
-    uint32_t n_commas; // about the number of values
+    uint32_t depth; // deepest nesting
+    struct openai_counts counts;
 };
 
 // Looks only at what stands outside of strings; says nothing about whether it is JSON.
 static struct shape shape_of(const char *body, size_t bytes) {
-    struct shape s = {0};
+    struct shape s = {.counts = {.n_values = 1}};
     uint32_t depth = 0;
     bool in_string = false;
     for (size_t i = 0; i < bytes; i++) {
@@ -30,10 +30,12 @@ static struct shape shape_of(const char *body, size_t bytes) {
         else if (c == '"')
             in_string = !in_string;
         if (in_string) continue;
-        if (c == '[' || c == '{') depth++;
+        bool opens = c == '[' || c == '{';
+        if (opens) depth++;
         if ((c == ']' || c == '}') && depth != 0) depth--;
         if (depth > s.depth) s.depth = depth;
-        s.n_commas += c == ',';
+        s.counts.n_containers += opens;
+        s.counts.n_values += opens || c == ','; // at least as many as there are
     }
     return s;
 }
@@ -90,14 +92,28 @@ static int not_json(const struct openai_body *body, const json_error_t *error,
                          error->text, at, name);
 }
 
+// A text has at most REQUEST_BYTES_MAX bytes, so sums stay within 32 bits.
+static int count_on(struct openai_counts *sum, const struct openai_counts *more, const char *name,
+                    struct api_error *e) {
+    const char *what = name != NULL ? name : "body";
+    if (more->n_values > JSON_VALUES_MAX - sum->n_values)
+        return api_error_set(e, 400, name, "the JSON of the %s has more than %d values.", what,
+                             JSON_VALUES_MAX);
+    if (more->n_containers > JSON_CONTAINERS_MAX - sum->n_containers)
+        return api_error_set(e, 400, name, "the JSON of the %s has more than %u lists and objects.",
+                             what, JSON_CONTAINERS_MAX);
+    sum->n_values += more->n_values;
+    sum->n_containers += more->n_containers;
+    return 0;
+}
+
 int openai_load_value(json_t **out, const struct openai_body *body, const char *name,
-                      struct api_error *e) {
+                      struct openai_counts *counts, struct api_error *e) {
     json_error_t error;
     struct shape shape = shape_of(body->text, body->bytes);
     const char *what = name != NULL ? name : "body";
-    if (shape.n_commas > JSON_VALUES_MAX)
-        return api_error_set(e, 400, name, "the JSON of the %s has more than %d values.", what,
-                             JSON_VALUES_MAX);
+    int rc = count_on(counts, &shape.counts, name, e);
+    if (rc != 0) return rc;
     if (shape.depth > JSON_DEPTH_MAX)
         return api_error_set(e, 400, name, "the JSON of the %s is nested deeper than %d.", what,
                              JSON_DEPTH_MAX);
@@ -108,9 +124,10 @@ int openai_load_value(json_t **out, const struct openai_body *body, const char *
                          error.position);
 }
 
-int openai_load_body(json_t **out, const struct openai_body *body, struct api_error *e) {
+int openai_load_body(json_t **out, const struct openai_body *body, struct openai_counts *counts,
+                     struct api_error *e) {
     json_t *root;
-    int rc = openai_load_value(&root, body, NULL, e);
+    int rc = openai_load_value(&root, body, NULL, counts, e);
     if (rc != 0) return rc;
     if (!json_is_object(root)) {
         json_decref(root);
@@ -201,7 +218,7 @@ int openai_parse(struct openai_request *out, const struct openai_body *body,
     struct openai_reader reader = {.request = &r, .defaults = defaults, .error = e};
     openai_request_init(&r, body->chat, defaults);
     if (!r.chat && defaults->max_tokens == 0) r.max_tokens_default = COMPLETION_TOKENS_DEFAULT;
-    int rc = openai_load_body(&r.root, body, e);
+    int rc = openai_load_body(&r.root, body, &r.counts, e);
     if (rc == 0) rc = openai_fields_read(&reader, r.root);
     if (rc == 0) rc = openai_fields_check(&reader);
     if (rc == 0)

@@ -40,11 +40,17 @@ struct openai_prompt {
     uint32_t n_ids;
 };
 
+// What the JSON of one request holds: its body, and what stands as text inside of it.
+struct openai_counts {
+    uint32_t n_values, n_containers;
+};
+
 struct openai_request {
     bool chat;
     struct json_t *root; // the body; owns every text below
-    struct arena arena;  // owns prompts and their ids
-    const char *model;   // NULL = not given
+    struct openai_counts counts;
+    struct arena arena; // owns prompts and their ids
+    const char *model;  // NULL = not given
 
     struct json_t *messages;  // chat: as the template gets them, owned
     struct json_t *tools;     // the same; NULL = none

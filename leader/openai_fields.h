@@ -76,10 +76,12 @@ int openai_read_documents(struct openai_reader *r, const struct openai_field *f,
 int openai_tools_check(struct openai_reader *r);
 
 // openai.c, for its twins openai_tokens.c and rpc_fill.c
-// A value of JSON, within the limits; with a name it is that field of another message.
+// A value of JSON, within the limits; with a name it is that field of another message. Counts on in
+// *counts, which is bounded.
 int openai_load_value(struct json_t **out, const struct openai_body *body, const char *name,
-                      struct api_error *e);
-int openai_load_body(struct json_t **out, const struct openai_body *body, struct api_error *e);
+                      struct openai_counts *counts, struct api_error *e);
+int openai_load_body(struct json_t **out, const struct openai_body *body,
+                     struct openai_counts *counts, struct api_error *e);
 int openai_read_ids(struct openai_request *r, const json_t *list, uint32_t vocab,
                     struct openai_prompt *out, struct api_error *e);
 

@@ -12,7 +12,8 @@ struct message {
     size_t index;
     const char *role;
     bool knows_developer;
-    json_t *clean; // owned by the request's list
+    json_t *clean;                // owned by the request's list
+    struct openai_counts *counts; // the request's
     struct api_error *error;
 };
 
@@ -131,8 +132,9 @@ static int read_arguments(const struct call *c, json_t **out) {
     if (json_is_object(arguments)) *out = json_incref(arguments);
     if (arguments == NULL || (json_is_string(arguments) && text.bytes == 0)) *out = json_object();
     if (*out != NULL) return 0;
-    if (json_is_string(arguments) && openai_load_body(out, &text, &cause) == 0) return 0;
-    return call_wrong(c, ".function.arguments", "the JSON text of an object");
+    if (json_is_string(arguments) && openai_load_body(out, &text, c->message->counts, &cause) == 0)
+        return 0;
+    return call_wrong(c, ".function.arguments", "the JSON text of an object, of bounded size");
 }
 
 static int read_call(const struct call *c, json_t *list) {
@@ -242,6 +244,7 @@ int openai_messages(struct openai_request *r, const json_t *messages, struct api
         struct message m = {.given = json_array_get(messages, i),
                             .index = i,
                             .knows_developer = r->knows_developer,
+                            .counts = &r->counts,
                             .error = e};
         rc = read_message(&m, r->messages);
     }

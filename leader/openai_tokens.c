@@ -54,12 +54,14 @@ static int read_detokenize(struct openai_request *r, struct openai_reader *reade
 static int parse(struct openai_request *out, const struct openai_body *body,
                  struct openai_reader *reader) {
     struct openai_request r;
+    struct openai_counts counts = {0};
     json_t *root;
-    int rc = openai_load_body(&root, body, reader->error);
+    int rc = openai_load_body(&root, body, &counts, reader->error);
     if (rc != 0) return rc;
     openai_request_init(&r, given(json_object_get(root, "messages")), reader->defaults);
     r.chat = r.chat && reader->where == TOKENIZE;
     r.root = root;
+    r.counts = counts;
     reader->request = &r;
     rc = reader->where == TOKENIZE ? read_tokenize(&r, reader) : read_detokenize(&r, reader);
     if (rc != 0)

@@ -40,7 +40,7 @@ void rpc_fill_json(struct rpc_fill *f, const char *name, const char *text) {
     struct openai_body body = {.text = text, .bytes = strlen(text)};
     json_t *value;
     if (text[0] == '\0' || f->rc != 0) return;
-    f->rc = openai_load_value(&value, &body, name, f->error);
+    f->rc = openai_load_value(&value, &body, name, &f->counts, f->error);
     if (f->rc == 0) rpc_fill_value(f, name, value);
 }
 

@@ -6,11 +6,13 @@
 #include <jansson.h>
 
 #include "leader/answer.h"
+#include "leader/openai.h"
 
 struct rpc_fill {
     json_t *fields;
     struct api_error *error;
-    int rc; // of the first that failed; nothing is added after it
+    struct openai_counts counts; // of those that come as JSON
+    int rc;                      // of the first that failed; nothing is added after it
 };
 
 void rpc_fill_refuse(struct rpc_fill *f, const char *name, const char *must);

@@ -59,6 +59,9 @@
 #define JSON_DEPTH_MAX 32 // real bodies need 5; jansson recurses, so a deeper one is refused before
 // A parsed value takes ten times the bytes of its text: the longest prompt as ids, and the rest.
 #define JSON_VALUES_MAX (POSITIONS_MAX + 65536)
+// A list or an object takes a hundred times the bytes of its text, of which two are enough. Real
+// bodies have a few for each message.
+#define JSON_CONTAINERS_MAX (1u << 18)
 #define TOP_LOGPROBS_MAX 20
 #define STOP_STRINGS_MAX 16
 #define STOP_STRING_BYTES_MAX 1024

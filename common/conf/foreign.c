@@ -106,7 +106,9 @@ static const char *number_for(const char *text, char buf[FOREIGN_VALUE_BYTES]) {
     size_t digits = strspn(text, "0123456789.");
     if (digits == 0 || digits > 15 || text[digits] == '\0' || text[digits + 1] != '\0') return text;
     bool binary = text[digits] < 'a';
-    const char *letter = strchr(letters, binary ? text[digits] + ('a' - 'A') : text[digits]);
+    // Not strchr, for which the end of the letters is one, too.
+    const char *letter =
+        memchr(letters, binary ? text[digits] + ('a' - 'A') : text[digits], sizeof letters - 1);
     char *end;
     double value = strtod(text, &end);
     if (letter == NULL || end != text + digits) return text;

@@ -161,6 +161,14 @@ static int count_values(const struct parse *p, const char *name, const char *con
     return n;
 }
 
+// A flag of another engine that only leaves a note would swallow the next flag for its value, which
+// then would be lost without a word.
+static bool lacks_value(const struct parse *p, const char *name, const char *next) {
+    struct foreign_flag flag;
+    return next != NULL && strncmp(next, "--", 2) == 0 && option_find(p->table, name) == NULL &&
+           option_is_foreign(p->table, name, &flag);
+}
+
 // Takes one flag: "--name=value", "--name value", "--name" or "--no-name"; of other engines "-n"
 // as well. Returns how many entries it used in *used.
 static int parse_flag(struct parse *p, const char *const *argv, int *used, struct err_text *e) {
@@ -174,7 +182,7 @@ static int parse_flag(struct parse *p, const char *const *argv, int *used, struc
     buf[n] = '\0';
     const char *name = buf, *value = equals != NULL ? equals + 1 : implied_value(p, &name, argv[1]);
     *used = 1;
-    if (value == NULL) {
+    if (value == NULL && !lacks_value(p, name, argv[1])) {
         value = argv[1];
         *used = 1 + count_values(p, name, argv + 1);
     }

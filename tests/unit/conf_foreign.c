@@ -187,6 +187,7 @@ START_TEST(values_in_other_words_are_understood) {
     noted("-np asks for nothing", false);
     refused(LIST("--dtype", "fp8"), "not one of");
     refused(LIST("--max-model-len", "8q"), "whole number");
+    refused(LIST("--max-model-len", "8\xe0"), "whole number"); // no unit behind the last one
     refused(LIST("--max-model-len", "9999999999999G"), "");
     refused(LIST("--max-model-len", "1..5k"), "whole number");
     refused(LIST("--kv-cache-memory-bytes", "-5"), "size");
@@ -232,6 +233,17 @@ START_TEST(flags_with_several_values_take_them_all) {
     accepted(LIST("--cudagraph-capture-sizes", "1", "2", "4", "--port", "83", "-O3",
                   "--compilation-config", "{\"level\": 3}", "-fa", "-ngl", "99", "--flash-attn",
                   "on", "-ot", "exps=CPU"));
+    ck_assert_uint_eq(leader.port, 83);
+}
+END_TEST
+
+START_TEST(a_flag_does_not_take_the_next_one_for_its_value) {
+    refused(LIST("--otlp-traces-endpoint", "--port", "83"),
+            "--otlp-traces-endpoint: needs a value");
+    refused(LIST("--otlp-traces-endpoint", "--port=83"), "--otlp-traces-endpoint: needs a value");
+    refused(LIST("--log-requests-target", "--port=83"), "--log-requests-target: needs a value");
+    refused(LIST("--middleware", "--port=83"), "--middleware: code of others");
+    accepted(LIST("--otlp-traces-endpoint", "x", "--port=83"));
     ck_assert_uint_eq(leader.port, 83);
 }
 END_TEST
@@ -325,6 +337,7 @@ int main(void) {
     tcase_add_test(tc, what_is_always_so_says_so_and_its_denial_warns);
     tcase_add_test(tc, a_refused_flag_that_asks_for_nothing_is_let_through);
     tcase_add_test(tc, flags_with_several_values_take_them_all);
+    tcase_add_test(tc, a_flag_does_not_take_the_next_one_for_its_value);
     tcase_add_test(tc, a_model_without_its_flag_is_answered_with_the_flag);
     tcase_add_test(tc, hostile_flags_are_refused);
     tcase_add_test(tc, the_same_names_work_in_the_file);

@@ -128,6 +128,19 @@ START_TEST(hostile_and_foreign_names_keep_the_width) {
 }
 END_TEST
 
+// Each character once: looking for its end at each of them would take minutes.
+START_TEST(a_name_of_a_million_characters_is_cut_at_once) {
+    size_t n = 1u << 20;
+    char *name = mem_alloc(n + 1);
+    memset(name, 'a', n);
+    name[n] = '\0';
+    char *page = draw(status_of(name, json_pack("[o]", worker(0, name, "ready"))), 0);
+    ck_assert_uint_lt(strlen(page), 4000);
+    mem_free(page);
+    mem_free(name);
+}
+END_TEST
+
 START_TEST(numbers_of_any_size_keep_the_width) {
     static const double numbers[] = {-1,     0,   0.004, 9.96, 99.96, 999.6,
                                      9999.6, 1e6, 1e12,  1e18, 1e30,  1e300};
@@ -231,6 +244,8 @@ int main(void) {
     json_set_alloc_funcs(mem_alloc, mem_free);
     Suite *suite = suite_create("ctl_overview");
     TCase *t = tcase_create("overview");
+    tcase_set_timeout(t, 60);
+    tcase_add_test(t, a_name_of_a_million_characters_is_cut_at_once);
     tcase_add_test(t, a_loading_group_shows_how_far_it_is);
     tcase_add_test(t, hostile_and_foreign_names_keep_the_width);
     tcase_add_test(t, numbers_of_any_size_keep_the_width);

@@ -362,6 +362,56 @@ START_TEST(tool_calls_reach_the_template_with_objects_as_arguments) {
 }
 END_TEST
 
+static void repeat(struct buf *out, const char *text, size_t n) {
+    while (n-- > 0)
+        buf_text(out, text);
+}
+
+// Seven for each comma, and no deeper than is allowed.
+START_TEST(lists_and_objects_of_a_body_are_bounded_whatever_separates_them) {
+    struct openai_request r;
+    struct api_error e;
+    struct buf body;
+    buf_init(&body, 0);
+    buf_text(&body, "{\"prompt\":[0");
+    repeat(&body, ",[{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":{\"a\":1}}}}}}]", JSON_CONTAINERS_MAX / 7);
+    buf_add(&body, "]}", 3);
+    ck_assert(!body.failed);
+    ck_assert_int_eq(parse(&r, false, body.data, &e), ERR_REQ_INVALID);
+    ck_assert_msg(strstr(e.message, "lists and objects") != NULL, "%s", e.message);
+    buf_finish(&body);
+}
+END_TEST
+
+static void add_calls(struct buf *body, size_t n_lists) {
+    buf_text(body, "{\"messages\":[{\"role\":\"assistant\",\"tool_calls\":[");
+    for (int i = 0; i < 3; i++) {
+        buf_text(body, i == 0 ? "" : ",");
+        buf_text(body, "{\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\":[0");
+        repeat(body, ",[]", n_lists);
+        buf_text(body, "]}\"}}");
+    }
+    buf_add(body, "]}]}", 5);
+}
+
+// In the body they are one text each, whose commas and brackets it does not count.
+START_TEST(arguments_of_tool_calls_are_bounded_together) {
+    struct openai_request r;
+    struct api_error e;
+    struct buf body;
+    buf_init(&body, 0);
+    add_calls(&body, JSON_CONTAINERS_MAX / 4);
+    ck_assert_msg(parse(&r, true, body.data, &e) == 0, "%s", e.message);
+    openai_request_finish(&r);
+    buf_finish(&body);
+    buf_init(&body, 0);
+    add_calls(&body, JSON_CONTAINERS_MAX / 2);
+    ck_assert_int_eq(parse(&r, true, body.data, &e), ERR_REQ_INVALID);
+    ck_assert_str_eq(e.param, "messages[0].tool_calls[1].function.arguments");
+    buf_finish(&body);
+}
+END_TEST
+
 START_TEST(text_parts_are_joined_and_developer_is_system) {
     struct openai_request r;
     struct api_error e;
@@ -478,6 +528,8 @@ int main(void) {
     tcase_add_test(t, scores_of_the_prompt_are_asked_for_by_three_fields);
     tcase_add_test(t, messages_are_checked_one_by_one);
     tcase_add_test(t, tool_calls_reach_the_template_with_objects_as_arguments);
+    tcase_add_test(t, lists_and_objects_of_a_body_are_bounded_whatever_separates_them);
+    tcase_add_test(t, arguments_of_tool_calls_are_bounded_together);
     tcase_add_test(t, text_parts_are_joined_and_developer_is_system);
     tcase_add_test(t, prompts_have_four_forms);
     tcase_add_test(t, stop_strings_are_bounded);
