@@ -93,10 +93,11 @@ void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_us
     if (usage != NULL)
         buf_format(out,
                    ",\"usage\":{\"prompt_tokens\":%llu,\"completion_tokens\":%llu,"
-                   "\"total_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":0}}",
+                   "\"total_tokens\":%llu,\"prompt_tokens_details\":{\"cached_tokens\":%llu}}",
                    (unsigned long long)usage->prompt_tokens,
                    (unsigned long long)usage->completion_tokens,
-                   (unsigned long long)(usage->prompt_tokens + usage->completion_tokens));
+                   (unsigned long long)(usage->prompt_tokens + usage->completion_tokens),
+                   (unsigned long long)usage->cached_tokens);
     else if (with_usage)
         buf_text(out, ",\"usage\":null");
     buf_text(out, "}");

@@ -47,7 +47,7 @@ struct answer_head {
 void answer_head(struct buf *out, const struct answer_head *h);
 
 struct answer_usage {
-    uint64_t prompt_tokens, completion_tokens;
+    uint64_t prompt_tokens, completion_tokens, cached_tokens; // cached: of the prompt's
 };
 // `]` and the usage: an object, null (with_usage and usage NULL), or not there, then `}`.
 void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_usage);

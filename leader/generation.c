@@ -107,7 +107,10 @@ struct answer_usage generation_usage(const struct generation *g) {
     struct answer_usage u = {0};
     for (uint32_t i = 0; i < g->n_choices; i++) {
         const struct choice *c = &g->choices[i];
-        if (i % g->request.n == 0) u.prompt_tokens += c->n_prompt; // choices share their prompt
+        if (i % g->request.n == 0) { // choices share their prompt
+            u.prompt_tokens += c->n_prompt;
+            u.cached_tokens += c->n_cached;
+        }
         u.completion_tokens += c->n_generated;
     }
     return u;

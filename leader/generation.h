@@ -45,6 +45,7 @@ struct choice {
     struct buf text;   // that may be shown and was not yet sent
     struct buf ids;    // uint32_t of the tokens not yet sent, when they are asked for
     uint32_t n_generated;
+    uint32_t n_cached; // of its prompt's tokens: those that need not be computed
     bool has_stop_id;
     uint32_t stop_id; // that ended it
     uint64_t digest;

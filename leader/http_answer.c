@@ -117,7 +117,9 @@ static void send(struct generation *g, const struct buf *out) {
 
 static struct answer_usage choice_usage(const struct generation *g, uint32_t index) {
     const struct choice *c = &g->choices[index];
-    return (struct answer_usage){.prompt_tokens = c->n_prompt, .completion_tokens = c->n_generated};
+    return (struct answer_usage){.prompt_tokens = c->n_prompt,
+                                 .completion_tokens = c->n_generated,
+                                 .cached_tokens = c->n_cached};
 }
 
 static void add_chunk(struct generation *g, struct buf *out, const struct answer_choice *c) {
@@ -253,6 +255,10 @@ static int64_t arrived_ns(const void *self) {
     return http_call_arrived_ns(self);
 }
 
+static int32_t key(const void *self) {
+    return http_call_key(self);
+}
+
 static int parse(struct http_call *call, bool chat, struct openai_request *out,
                  const struct openai_defaults *defaults, struct api_error *e) {
     struct openai_body body = {.chat = chat};
@@ -284,7 +290,7 @@ static bool on_gone(void *self, void (*left)(void *context), void *context) {
 #define TABLE(parse_kind)                                                                          \
     {                                                                                              \
         .hold = hold, .release = release, .request_id = request_id, .arrived_ns = arrived_ns,      \
-        .parse = parse_kind, .gone = gone, .on_gone = on_gone, .unwanted = gone,                   \
+        .key = key, .parse = parse_kind, .gone = gone, .on_gone = on_gone, .unwanted = gone,       \
         .note_logprobs = note_logprobs, .begin_scores = begin_scores, .note_scores = note_scores,  \
         .hold_bytes = hold_bytes, .show = show, .fail = fail                                       \
     }

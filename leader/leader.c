@@ -153,6 +153,7 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
                                  .max_model_len = c->max_model_len,
                                  .vocab = c->spec->vocab,
                                  .digest = c->digest,
+                                 .prefix_caching = !c->no_prefix_caching,
                                  .recovery_timeout_ns = c->recovery_timeout_ns};
 }
 

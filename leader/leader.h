@@ -37,6 +37,7 @@ struct leader_config {
     int64_t step_timeout_ns;     // a result later than this loses the group
     int64_t recovery_timeout_ns; // how long requests wait for a lost group to form again
     bool digest;
+    bool no_prefix_caching;
 };
 
 int leader_create(struct leader **out, const struct leader_config *config, struct err_text *e);
@@ -108,7 +109,7 @@ struct leader_view {
     uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used;
     uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
-    uint64_t replays, replay_mismatches;
+    uint64_t replays, replay_mismatches, prefix_queries, prefix_hits;
     uint32_t n_ranks;
     enum group_state group;
     struct member_counts counts;

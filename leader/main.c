@@ -269,6 +269,7 @@ static int create_leader(struct process *p, struct err_text *e) {
         .step_timeout_ns = o->step_timeout,
         .recovery_timeout_ns = o->recovery_timeout,
         .digest = o->digest,
+        .no_prefix_caching = !o->enable_prefix_caching,
     };
     int rc = leader_create(&p->leader, &config, e);
     if (rc == 0) leader_on_step(p->leader, meter_step, &p->serving.meter);

@@ -83,6 +83,7 @@ struct openai_request {
     uint32_t n_prompt_logprobs;
     uint32_t truncate_prompt;       // keeps this many last ids; 0 = all, TRUNCATE_TO_FIT
     const char *request_id;         // root's; NULL = not given
+    const char *cache_salt;         // the same
     struct json_t *template_kwargs; // root's, checked names; NULL = none
 };
 

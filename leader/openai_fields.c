@@ -208,10 +208,11 @@ static int read_request_id(struct openai_reader *r, const struct openai_field *f
     return 0;
 }
 
-// There is no cache of prompts that a salt could keep apart.
 static int read_cache_salt(struct openai_reader *r, const struct openai_field *f,
                            const json_t *value) {
-    return json_string_length(value) != 0 ? 0 : openai_field_wrong(r, f, "a string, not empty");
+    if (json_string_length(value) == 0) return openai_field_wrong(r, f, "a string, not empty");
+    r->request->cache_salt = json_string_value(value);
+    return 0;
 }
 
 static bool is_named(const json_t *value, const char *const *names) {

@@ -1,29 +1,59 @@
-// pages.c: see pages.h. sched.c is before and after it in the walk; the pages themselves live on
-// the worker.
+// pages.c: see pages.h. seq.c is before and after it in the walk; the pages themselves live on the
+// worker.
 #include "leader/pages.h"
 
+#include <string.h>
+#include <xxhash.h>
+
 #include "common/base/check.h"
-#include "common/base/limits.h"
 #include "common/base/mem.h"
 
+// --- free blocks
+
+static void unlink_free(struct pages *p, uint32_t block) {
+    const struct page *g = &p->pages[block];
+    *(g->prev == PAGE_NONE ? &p->first : &p->pages[g->prev].next) = g->next;
+    *(g->next == PAGE_NONE ? &p->last : &p->pages[g->next].prev) = g->prev;
+    p->n_free--;
+}
+
+static void link_free(struct pages *p, uint32_t block, bool at_end) {
+    struct page *g = &p->pages[block];
+    g->prev = at_end ? p->last : PAGE_NONE;
+    g->next = at_end ? PAGE_NONE : p->first;
+    *(g->prev == PAGE_NONE ? &p->first : &p->pages[g->prev].next) = block;
+    *(g->next == PAGE_NONE ? &p->last : &p->pages[g->next].prev) = block;
+    p->n_free++;
+}
+
+static uint32_t buckets_for(uint32_t n_blocks) {
+    uint32_t n = 16;
+    while (n < n_blocks)
+        n *= 2;
+    return n;
+}
+
 int pages_init(struct pages *p, uint32_t n_blocks) {
-    uint32_t *free_blocks = mem_array(n_blocks, sizeof *free_blocks);
-    bool *taken = mem_array(n_blocks, sizeof *taken);
-    if (free_blocks == NULL || taken == NULL) {
-        mem_free(free_blocks);
-        mem_free(taken);
+    *p = (struct pages){.n_blocks = n_blocks,
+                        .first = PAGE_NONE,
+                        .last = PAGE_NONE,
+                        .n_buckets = buckets_for(n_blocks)};
+    p->pages = mem_array(n_blocks, sizeof *p->pages);
+    p->buckets = mem_array(p->n_buckets, sizeof *p->buckets);
+    if (p->pages == NULL || p->buckets == NULL) {
+        pages_finish(p);
         return ERR_FATAL_NOMEM;
     }
+    for (uint32_t i = 0; i < p->n_buckets; i++)
+        p->buckets[i] = PAGE_NONE;
     for (uint32_t i = 0; i < n_blocks; i++)
-        free_blocks[i] = n_blocks - 1 - i;
-    *p = (struct pages){
-        .n_blocks = n_blocks, .n_free = n_blocks, .free_blocks = free_blocks, .taken = taken};
+        link_free(p, i, true);
     return 0;
 }
 
 void pages_finish(struct pages *p) {
-    mem_free(p->free_blocks);
-    mem_free(p->taken);
+    mem_free(p->pages);
+    mem_free(p->buckets);
     *p = (struct pages){0};
 }
 
@@ -31,32 +61,121 @@ uint32_t pages_needed(uint64_t n_tokens) {
     return (uint32_t)((n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
 }
 
-uint32_t pages_take(struct pages *p) {
-    check(p->n_free > 0);
-    uint32_t block = p->free_blocks[--p->n_free];
-    check(!p->taken[block]);
-    p->taken[block] = true;
+// --- contents
+
+static uint32_t *bucket_of(const struct pages *p, const struct prefix *before,
+                           const uint32_t *tokens) {
+    uint64_t hash =
+        XXH3_64bits_withSeed(tokens, KV_BLOCK_TOKENS * sizeof *tokens, before->id ^ before->root);
+    return &p->buckets[hash & (p->n_buckets - 1)];
+}
+
+static bool contains(const struct page *g, const struct prefix *before, const uint32_t *tokens) {
+    return g->before.id == before->id && g->before.root == before->root &&
+           memcmp(g->tokens, tokens, sizeof g->tokens) == 0;
+}
+
+uint32_t pages_find(const struct pages *p, const struct prefix *before, const uint32_t *tokens) {
+    uint32_t block = *bucket_of(p, before, tokens);
+    while (block != PAGE_NONE && !contains(&p->pages[block], before, tokens))
+        block = p->pages[block].next_in_chain;
     return block;
 }
 
-void pages_give(struct pages *p, uint32_t block) {
-    check(block < p->n_blocks && p->taken[block] && p->n_free < p->n_blocks);
-    p->taken[block] = false;
-    p->free_blocks[p->n_free++] = block;
+static void forget(struct pages *p, uint32_t block) {
+    struct page *g = &p->pages[block];
+    if (g->contents == 0) return;
+    uint32_t *place = bucket_of(p, &g->before, g->tokens);
+    while (*place != block)
+        place = &p->pages[*place].next_in_chain;
+    *place = g->next_in_chain;
+    g->contents = 0;
+    p->n_published--;
 }
 
-int pages_check(const struct pages *p, uint32_t n_taken, struct err_text *e) {
-    uint32_t marked = 0;
-    for (uint32_t i = 0; i < p->n_blocks; i++)
-        marked += p->taken[i] ? 1 : 0;
-    for (uint32_t i = 0; i < p->n_free; i++) {
-        if (p->taken[p->free_blocks[i]])
-            return err_set(e, ERR_FATAL_BOOKS, "block %u is on the free list and taken",
-                           p->free_blocks[i]);
+void pages_publish(struct pages *p, uint32_t block, struct prefix *prefix, const uint32_t *tokens) {
+    struct page *g = &p->pages[block];
+    check(g->n_holders > 0 && g->contents == 0);
+    uint32_t same = pages_find(p, prefix, tokens);
+    if (same == PAGE_NONE) {
+        uint32_t *bucket = bucket_of(p, prefix, tokens);
+        g->contents = ++p->n_contents;
+        g->before = *prefix;
+        memcpy(g->tokens, tokens, sizeof g->tokens);
+        g->next_in_chain = *bucket;
+        *bucket = same = block;
+        p->n_published++;
     }
-    if (marked != n_taken || p->n_blocks - p->n_free != n_taken)
-        return err_set(e, ERR_FATAL_BOOKS,
-                       "%u blocks are marked taken and %u are not free, but sequences hold %u",
-                       marked, p->n_blocks - p->n_free, n_taken);
+    *prefix = (struct prefix){.id = p->pages[same].contents};
+}
+
+// --- holders
+
+uint32_t pages_take(struct pages *p) {
+    uint32_t block = p->first;
+    check(block != PAGE_NONE && p->pages[block].n_holders == 0);
+    unlink_free(p, block);
+    forget(p, block);
+    p->pages[block].n_holders = 1;
+    return block;
+}
+
+void pages_hold(struct pages *p, uint32_t block) {
+    check(block < p->n_blocks && p->pages[block].contents != 0);
+    if (p->pages[block].n_holders++ == 0) unlink_free(p, block);
+}
+
+void pages_give(struct pages *p, uint32_t block) {
+    check(block < p->n_blocks && p->pages[block].n_holders > 0);
+    if (--p->pages[block].n_holders == 0) link_free(p, block, p->pages[block].contents != 0);
+}
+
+// --- recount
+
+static int check_free(const struct pages *p, struct err_text *e) {
+    uint32_t n = 0, before = PAGE_NONE;
+    for (uint32_t i = p->first; i != PAGE_NONE && n <= p->n_blocks; i = p->pages[i].next, n++) {
+        if (p->pages[i].n_holders != 0 || p->pages[i].prev != before)
+            return err_set(e, ERR_FATAL_BOOKS, "block %u is on the free list and held", i);
+        before = i;
+    }
+    if (n != p->n_free || p->last != before)
+        return err_set(e, ERR_FATAL_BOOKS, "%u blocks are counted free, %u are", p->n_free, n);
     return 0;
+}
+
+static int check_index(const struct pages *p, struct err_text *e) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_buckets; i++) {
+        uint32_t block = p->buckets[i];
+        for (; block != PAGE_NONE && n <= p->n_blocks; block = p->pages[block].next_in_chain, n++) {
+            const struct page *g = &p->pages[block];
+            if (g->contents == 0 || g->contents > p->n_contents ||
+                (g->before.root == 0 && g->before.id >= g->contents) ||
+                pages_find(p, &g->before, g->tokens) != block)
+                return err_set(e, ERR_FATAL_BOOKS, "block %u is not what the index says", block);
+        }
+    }
+    if (n != p->n_published)
+        return err_set(e, ERR_FATAL_BOOKS, "%u blocks are counted published, %u are",
+                       p->n_published, n);
+    return 0;
+}
+
+int pages_check(const struct pages *p, uint32_t n_held, struct err_text *e) {
+    uint64_t n_holders = 0;
+    uint32_t n_free = 0, n_published = 0;
+    for (uint32_t i = 0; i < p->n_blocks; i++) {
+        n_holders += p->pages[i].n_holders;
+        n_free += p->pages[i].n_holders == 0;
+        n_published += p->pages[i].contents != 0;
+    }
+    if (n_holders != n_held)
+        return err_set(e, ERR_FATAL_BOOKS, "blocks are held %llu times, but sequences hold %u",
+                       (unsigned long long)n_holders, n_held);
+    if (n_free != p->n_free || n_published != p->n_published)
+        return err_set(e, ERR_FATAL_BOOKS, "%u blocks are free and %u published, not %u and %u",
+                       n_free, n_published, p->n_free, p->n_published);
+    int err = check_free(p, e);
+    return err != 0 ? err : check_index(p, e);
 }

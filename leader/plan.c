@@ -58,8 +58,11 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
         p->steered_by = q->r;
         k->items -= q->n_items;
     }
+    check(p->n_blocks <= k->names);
+    k->names -= p->n_blocks;
     q->n_told = q->n_blocks;
     q->n_planned += n_rows;
+    seq_publish(s, q);
     q->last_step = step->number;
     k->budget -= n_rows;
     plan->n_rows += n_rows;
@@ -158,29 +161,52 @@ static void plan_prompts(struct sched *s, struct step_plan *step, struct sched_r
     }
 }
 
-// Blocks for the rows before its first decode, and one for each that runs there, so that a newcomer
-// is not preempted at once.
-static uint32_t blocks_wanted(const struct sched_rank *k, const struct seq *q) {
-    uint32_t n_generated = seq_generated(q);
-    return pages_needed(q->n_tokens - (n_generated > 0 ? 1 : 0)) + k->running.count;
+// Blocks are there for the rows before its first decode, beside one for each that runs there, so
+// that a newcomer is not preempted at once. Those that it shares must be named as well, and a plan
+// has room for so many names.
+static bool has_blocks(struct sched *s, const struct seq *q, uint32_t rank) {
+    struct sched_rank *k = &s->ranks[rank];
+    uint32_t n_blocks = seq_blocks(q), n_free_hits;
+    if (k->names < n_blocks) return false;
+    k->n_hits = seq_hits(s, q, rank, &n_free_hits);
+    return k->pages.n_free - n_free_hits >= n_blocks - k->n_hits + k->running.count;
 }
 
-// The least loaded rank that can take the sequence now; the lowest of equals. UINT32_MAX: none.
-// *ever: some rank could, if it were empty.
-static uint32_t choose_rank(const struct sched *s, const struct seq *q, bool *ever) {
-    uint32_t best = UINT32_MAX, least_used = 0;
+static bool takes_now(struct sched *s, const struct seq *q, uint32_t rank) {
+    const struct sched_rank *k = &s->ranks[rank];
+    return k->budget > 0 && k->n_free_slots > 0 && k->items >= q->n_items &&
+           k->score_items >= q->n_score_items && !k->out_of_pages &&
+           k->pages.n_blocks >= q->n_blocks_max && has_blocks(s, q, rank);
+}
+
+static uint32_t blocks_used(const struct sched_rank *k) {
+    return k->pages.n_blocks - k->pages.n_free;
+}
+
+// What a has of the sequence counts for nothing where it runs so many more than the least busy one,
+// which will have it, too, once it has run one of these.
+static bool better(const struct sched *s, uint32_t a, uint32_t b, uint32_t busy) {
+    const struct sched_rank *x = &s->ranks[a], *y = &s->ranks[b];
+    uint32_t x_hits = x->running.count > busy ? 0 : x->n_hits;
+    uint32_t y_hits = y->running.count > busy ? 0 : y->n_hits;
+    return x_hits != y_hits ? x_hits > y_hits : blocks_used(x) < blocks_used(y);
+}
+
+// Of the ranks that can take the sequence now the one that has most of its beginning, then the
+// least loaded, then the lowest. UINT32_MAX: none. *ever: some rank could, if it were empty.
+static uint32_t choose_rank(struct sched *s, const struct seq *q, bool *ever) {
+    uint32_t best = UINT32_MAX, idlest = UINT32_MAX;
     *ever = false;
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
-        const struct sched_rank *k = &s->ranks[i];
-        if (k->pages.n_blocks < q->n_blocks_max) continue;
-        *ever = true;
-        if (k->budget == 0 || k->n_free_slots == 0 || k->items < q->n_items || k->out_of_pages ||
-            k->score_items < q->n_score_items || k->pages.n_free < blocks_wanted(k, q))
-            continue;
-        uint32_t used = k->pages.n_blocks - k->pages.n_free;
-        if (best != UINT32_MAX && used >= least_used) continue;
-        best = i;
-        least_used = used;
+        struct sched_rank *k = &s->ranks[i];
+        *ever |= k->pages.n_blocks >= q->n_blocks_max;
+        k->takes = takes_now(s, q, i);
+        if (k->takes && k->running.count < idlest) idlest = k->running.count;
+    }
+    uint32_t busy = idlest + 1 + s->config.max_num_seqs / 8;
+    for (uint32_t i = 0; i < s->config.n_ranks; i++) {
+        if (!s->ranks[i].takes) continue;
+        if (best == UINT32_MAX || better(s, i, best, busy)) best = i;
     }
     return best;
 }
@@ -190,6 +216,7 @@ static void start(struct sched *s, struct seq *q, uint32_t rank) {
     if (q->n_starts > 1) return; // its client has heard of it
     struct token_event ev = seq_event(q);
     ev.is_start = true;
+    ev.n_cached = q->n_planned;
     q->r->emit(&ev);
 }
 
@@ -266,6 +293,7 @@ bool sched_plan(struct sched *s, struct step_plan *step) {
         k->budget = s->config.max_num_batched_tokens;
         k->items = STEERING_STEP_ITEMS_MAX;
         k->score_items = SCORES_STEP_ITEMS_MAX;
+        k->names = k->pages.n_blocks + PLAN_NAMES_MAX;
         k->out_of_pages = false;
         plan_decodes(s, step, k);
         plan_prompts(s, step, k);
@@ -317,7 +345,8 @@ static void compare(struct sched *s, const struct seq *q, const struct sampled *
               log_uint("token", q->n_tokens), log_uint("was", token), log_uint("is", t->token));
 }
 
-static void add_token(struct sched *s, struct seq *q, const struct sampled *t) {
+static void tell_token(struct sched *s, struct seq *q, const struct sampled *t) {
+    seq_publish(s, q);
     if (s->config.digest) q->digest = digest_roll(q->digest, t->digest);
     q->row_digest = t->digest;
     q->n_vain = 0;
@@ -342,7 +371,7 @@ static void apply_token(struct sched *s, const struct planned *p, const struct s
     if (p->again)
         compare(s, q, t);
     else if (seq_add_token(q, t->token))
-        add_token(s, q, t);
+        tell_token(s, q, t);
     else
         sched_end_error(s, q, ERR_REQ_UNAVAILABLE, "no memory for the request's next token");
 }

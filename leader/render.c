@@ -10,6 +10,7 @@
 #include "common/base/mem.h"
 #include "common/text/utf8.h"
 #include "leader/prompt.h"
+#include "leader/salt.h"
 #include "leader/words.h"
 
 #define THREADS_MAX 16
@@ -85,6 +86,7 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     q->sampling.choice_index = c->index % g->request.n;
     q->score_prompt = is_scored(c);
     q->n_score_top = q->score_prompt ? openai_score_top(&g->request) : 0;
+    salt_fill(q->salt, g->client.ops->key(g->client.self), g->request.cache_salt);
     q->emit = stream_emit;
     q->sink_context = c;
     c->n_prompt = q->n_prompt;

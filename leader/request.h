@@ -30,8 +30,9 @@ enum finish { FINISH_NONE, FINISH_STOP, FINISH_LENGTH, FINISH_ABORT, FINISH_ERRO
 struct token_event {
     void *sink_context;
     uint64_t request_id;
-    bool is_start;  // no token: the request left the queue (for queue-time metrics)
-    bool has_token; // false with FINISH_STOP: token is the stop id, which is no text
+    bool is_start;     // no token: the request left the queue (for queue-time metrics)
+    uint32_t n_cached; // with is_start: tokens of its prompt that need not be computed
+    bool has_token;    // false with FINISH_STOP: token is the stop id, which is no text
     uint32_t token;
     float logprob;
     uint32_t n_top;
@@ -50,9 +51,11 @@ struct request {
     uint32_t n_prompt;
     struct sampling sampling;
     struct steering *steering; // owned; NULL = none
-    uint32_t max_tokens;       // 0: only its prompt is read; n_prompt + max_tokens <= max_model_len
-    bool score_prompt;         // events bring how likely each of its tokens was, from the second on
-    uint32_t n_score_top;      // and as many of the most likely ones; <= TOP_LOGPROBS_MAX
+    // What requests must have in common, beside tokens, to share KV blocks.
+    uint64_t salt[2];
+    uint32_t max_tokens;  // 0: only its prompt is read; n_prompt + max_tokens <= max_model_len
+    bool score_prompt;    // events bring how likely each of its tokens was, from the second on
+    uint32_t n_score_top; // and as many of the most likely ones; <= TOP_LOGPROBS_MAX
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];
     // Called on the scheduler thread; must not block.

@@ -28,6 +28,10 @@ static int64_t arrived_ns(const void *self) {
     return ((const struct rpc_call *)self)->arrived_ns;
 }
 
+static int32_t key(const void *self) {
+    return ((const struct rpc_call *)self)->key;
+}
+
 // --- the request
 
 // A call that goes by its name may be aborted by it.
@@ -212,6 +216,7 @@ static void add_news(struct rpc_call *c, const struct generation *g, struct choi
     move(&d->ids, &choice->ids);
     move(&d->logprobs, &choice->logprobs.first);
     d->n_prompt = choice->n_prompt;
+    d->n_cached = choice->n_cached;
     d->n_completion = choice->n_generated;
     d->digest = g->serving->digest ? choice->digest : 0;
     d->finish = finish_word(choice->finish);
@@ -295,6 +300,7 @@ struct client rpc_call_client(struct rpc_call *c) {
         .release = release,
         .request_id = request_id,
         .arrived_ns = arrived_ns,
+        .key = key,
         .parse = parse,
         .gone = gone,
         .on_gone = on_gone,

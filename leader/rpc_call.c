@@ -72,6 +72,7 @@ static Moesaic__V1__GenerateResponse describe(struct rpc_call *c, uint32_t index
     m.stop_reason = d->stop_reason.data;
     m.prompt_tokens = d->n_prompt;
     m.completion_tokens = d->n_completion;
+    m.cached_tokens = d->n_cached;
     m.seed = c->seed;
     m.digest = d->digest;
     return m;

@@ -37,7 +37,7 @@ struct rpc_delta {
     struct buf text, ids; // ids: uint32_t
     struct buf logprobs;  // packed: for each id a GenerateResponse that holds nothing else
     struct buf stop_reason;
-    uint32_t n_prompt, n_completion;
+    uint32_t n_prompt, n_completion, n_cached;
     uint64_t digest;
     const char *finish; // static text; "" while it goes on
     bool fresh;         // there is something to say

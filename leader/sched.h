@@ -11,6 +11,11 @@
 // on its rank, which goes back into the queue (preemption); a group that is lost sends all that ran
 // there (replay). Both go on later from what the leader knows of them, prompt and generated tokens,
 // with the same bits. The oldest is never preempted, so something always progresses.
+//
+// Full blocks are published (pages.h) as soon as their rows are planned, and whoever starts with
+// the same tokens and salt shares them, also within the same step: a rank writes all keys and
+// values of a layer before it reads any. A request goes to the rank that holds most of its
+// beginning, unless that one is much busier than another.
 #ifndef MOESAIC_LEADER_SCHED_H
 #define MOESAIC_LEADER_SCHED_H
 
@@ -25,7 +30,8 @@ struct sched_config {
     uint32_t max_num_seqs;           // slots a rank
     uint32_t max_num_batched_tokens; // rows a rank and step
     uint32_t max_model_len, vocab;
-    bool digest;                 // rows come with digests; else events carry 0
+    bool prefix_caching; // full blocks outlive their requests, for others with the same beginning
+    bool digest;         // rows come with digests; else events carry 0
     int64_t recovery_timeout_ns; // how long requests outlive their group
 };
 
@@ -110,7 +116,9 @@ struct sched_counts {
     uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, requests_lost;
     uint64_t preemptions, replays; // a replay: a request that a lost group left behind, taken up
-    uint64_t replay_mismatches;    // whose last known token came out otherwise
+    // Tokens of prompts that were looked for among the blocks there are, and that were found.
+    uint64_t prefix_queries, prefix_hits;
+    uint64_t replay_mismatches; // whose last known token came out otherwise
 };
 void sched_count(const struct sched *s, struct sched_counts *out);
 struct sched_rank_counts {

@@ -23,16 +23,34 @@ static int check_state(const struct sched *s, const struct seq *q, bool queued,
     return 0;
 }
 
+// The chain from the root to its newest full block is what its tokens say, block by block or in
+// blocks with equal contents.
+static int check_published(const struct sched *s, const struct seq *q, struct err_text *e) {
+    const struct pages *p = &s->ranks[q->rank].pages;
+    struct prefix prefix = {.id = q->r->salt[0], .root = q->r->salt[1] | 1};
+    for (uint32_t i = 0; i < q->n_published; i++) {
+        const struct page *g = &p->pages[q->blocks[i]];
+        if (g->contents == 0) return 0; // its double is, or was, what others look at
+        bool same = g->before.id == prefix.id && g->before.root == prefix.root;
+        if (memcmp(g->tokens, q->tokens + i * KV_BLOCK_TOKENS, sizeof g->tokens) != 0 || !same)
+            return wrong(q, "has a block of other contents", e);
+        prefix = (struct prefix){.id = g->contents};
+    }
+    return 0;
+}
+
 static int check_running(const struct sched *s, const struct seq *q, struct recount *c,
                          struct err_text *e) {
     if (q->slot >= s->config.max_num_seqs || c->slots[q->slot])
         return wrong(q, "has a slot that is held twice or does not exist", e);
     c->slots[q->slot] = true;
-    if (q->n_blocks > q->n_blocks_max || q->n_told > q->n_blocks ||
+    if (q->n_blocks > q->n_blocks_max || q->n_told > q->n_blocks || q->n_published > q->n_blocks ||
         pages_needed(q->n_planned) > q->n_blocks)
         return wrong(q, "has another number of blocks than rows", e);
     if ((q->state == REQ_PREFILLING) != (q->n_planned < q->n_prefill))
         return wrong(q, "has rows of another state", e);
+    int err = check_published(s, q, e);
+    if (err != 0) return err;
     c->n_taken += q->n_blocks;
     return 0;
 }

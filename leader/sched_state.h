@@ -42,6 +42,8 @@ struct seq {
     uint32_t n_blocks_max; // that its longest answer needs
     uint32_t n_blocks;     // taken
     uint32_t n_told;       // of them, that the rank knows
+    uint32_t n_published;  // of them, from the first on, that are full and looked at
+    struct prefix prefix;  // what is before the next one
     uint32_t blocks[];     // [n_blocks_max], the block table
 };
 
@@ -54,7 +56,10 @@ struct sched_rank {
     uint32_t budget;      // rows left in the step that is being planned
     uint32_t items;       // of steering, the same
     uint32_t score_items; // of scored rows, the same
+    uint32_t names;       // of blocks, the same
+    uint32_t n_hits;      // blocks of the sequence in question that it has
     bool out_of_pages;    // in this step: somebody gave up a slot
+    bool takes;           // the sequence in question, now
 };
 
 struct sched {
@@ -94,9 +99,15 @@ bool seq_add_token(struct seq *q, uint32_t token); // false: memory is out
 // Puts it where its arrival belongs.
 void seq_enqueue(struct sched *s, struct seq *q);
 void seq_dequeue(struct sched *s, struct seq *q);
-// Out of the queue into a slot of rank, with blocks for all rows before its first decode. The
-// caller knows that they are there.
+// Blocks that the rows before its first decode fill.
+uint32_t seq_blocks(const struct seq *q);
+// How many of them, from the first on, rank has; *n_free: of these, held by nobody. At least one
+// row is left to run, and every row that is yet to be scored.
+uint32_t seq_hits(const struct sched *s, const struct seq *q, uint32_t rank, uint32_t *n_free);
+// Out of the queue into a slot of rank, with seq_blocks. The caller knows that they are there.
 void seq_start(struct sched *s, struct seq *q, uint32_t rank);
+// Publishes its blocks that are full by now.
+void seq_publish(struct sched *s, struct seq *q);
 // Gives slot and blocks back. Results on the way are void.
 void seq_leave(struct sched *s, struct seq *q);
 // Back into the queue from a slot.

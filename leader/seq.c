@@ -105,22 +105,79 @@ void seq_dequeue(struct sched *s, struct seq *q) {
 
 // --- slot and blocks
 
+uint32_t seq_blocks(const struct seq *q) {
+    return pages_needed(q->n_tokens - (seq_generated(q) > 0 ? 1 : 0));
+}
+
+static uint32_t hits_max(const struct sched *s, const struct seq *q) {
+    if (!s->config.prefix_caching) return 0;
+    if (q->scored && q->n_scores + 1 < q->n_prompt) return q->n_scores / KV_BLOCK_TOKENS;
+    return (q->n_tokens - (seq_generated(q) > 0 ? 1 : 0) - 1) / KV_BLOCK_TOKENS;
+}
+
+static struct prefix root_of(const struct seq *q) {
+    return (struct prefix){.id = q->r->salt[0], .root = q->r->salt[1] | 1};
+}
+
+uint32_t seq_hits(const struct sched *s, const struct seq *q, uint32_t rank, uint32_t *n_free) {
+    const struct pages *p = &s->ranks[rank].pages;
+    struct prefix prefix = root_of(q);
+    uint32_t n = 0, most = hits_max(s, q);
+    *n_free = 0;
+    for (; n < most; n++) {
+        uint32_t block = pages_find(p, &prefix, q->tokens + n * KV_BLOCK_TOKENS);
+        if (block == PAGE_NONE) break;
+        prefix = (struct prefix){.id = p->pages[block].contents};
+        *n_free += p->pages[block].n_holders == 0;
+    }
+    return n;
+}
+
+// The same walk; what is found is held before anything is taken, so that it is not taken.
+static void share_blocks(struct sched *s, struct seq *q) {
+    struct pages *p = &s->ranks[q->rank].pages;
+    uint32_t most = hits_max(s, q);
+    q->prefix = root_of(q);
+    while (q->n_blocks < most) {
+        uint32_t block = pages_find(p, &q->prefix, q->tokens + q->n_blocks * KV_BLOCK_TOKENS);
+        if (block == PAGE_NONE) break;
+        pages_hold(p, block);
+        q->prefix = (struct prefix){.id = p->pages[block].contents};
+        q->blocks[q->n_blocks++] = block;
+    }
+    q->n_published = q->n_blocks;
+    q->n_planned = q->n_blocks * KV_BLOCK_TOKENS;
+    if (q->n_starts > 1) return;
+    s->counts.prefix_queries += s->config.prefix_caching ? q->n_prompt : 0;
+    s->counts.prefix_hits += q->n_planned;
+}
+
 void seq_start(struct sched *s, struct seq *q, uint32_t rank) {
     struct sched_rank *k = &s->ranks[rank];
     seq_dequeue(s, q);
     q->n_starts++;
     q->rank = rank;
     q->slot = k->free_slots[--k->n_free_slots];
-    uint32_t n_generated = seq_generated(q);
+    uint32_t n_generated = seq_generated(q), n_blocks = seq_blocks(q);
     q->n_sampling = n_generated > 0 ? n_generated - 1 : 0;
     q->n_prefill = q->n_prompt + q->n_sampling;
-    q->n_planned = q->n_told = 0;
-    while (q->n_blocks < pages_needed(q->n_prefill))
+    q->n_told = 0;
+    share_blocks(s, q);
+    while (q->n_blocks < n_blocks)
         q->blocks[q->n_blocks++] = pages_take(&k->pages);
     seq_move(q, REQ_PREFILLING);
     insert_from_end(&k->running, q);
 }
 
+void seq_publish(struct sched *s, struct seq *q) {
+    uint32_t n_rows = q->n_planned < q->n_tokens ? q->n_planned : q->n_tokens;
+    if (!s->config.prefix_caching) return;
+    for (; (q->n_published + 1) * KV_BLOCK_TOKENS <= n_rows; q->n_published++)
+        pages_publish(&s->ranks[q->rank].pages, q->blocks[q->n_published], &q->prefix,
+                      q->tokens + q->n_published * KV_BLOCK_TOKENS);
+}
+
+// The last block first, so that it is also taken first: beginnings are what others look for.
 void seq_leave(struct sched *s, struct seq *q) {
     struct sched_rank *k = &s->ranks[q->rank];
     list_remove(&k->running, &q->node);

@@ -88,6 +88,10 @@ static void queue_families(struct page *p, const struct leader_view *v) {
     number_label(p, "block_size", KV_BLOCK_TOKENS);
     number_label(p, "num_gpu_blocks", v->kv_blocks);
     metrics_count(p->out, "vllm:cache_config_info", &p->labels, 1);
+    counter(p, "vllm:prefix_cache_queries_total", v->prefix_queries,
+            "Prompt tokens looked for in the prefix cache.");
+    counter(p, "vllm:prefix_cache_hits_total", v->prefix_hits,
+            "Prompt tokens found there, which were not computed.");
     counter(p, "vllm:num_preemptions_total", v->preemptions, "Requests that gave up their slot.");
     counter(p, "vllm:prompt_tokens_total", v->prompt_tokens, "Prompt tokens computed.");
     counter(p, "vllm:generation_tokens_total", v->generation_tokens, "Tokens sampled.");

@@ -116,7 +116,10 @@ static void take_token(struct stream *s, struct choice *c, const struct stamped_
 }
 
 static void take_event(struct stream *s, struct choice *c, const struct stamped_event *e) {
-    if (e->ev.is_start && c->times.started_ns == 0) c->times.started_ns = e->at_ns;
+    if (e->ev.is_start && c->times.started_ns == 0) {
+        c->times.started_ns = e->at_ns;
+        c->n_cached = e->ev.n_cached;
+    }
     if (e->ev.has_token && c->finish == FINISH_NONE) take_token(s, c, e);
 }
 

@@ -64,6 +64,8 @@ static void fill_numbers(struct leader_view *now, const struct sched_counts *sch
     now->n_resuming = sched->n_resuming;
     now->preemptions = sched->preemptions;
     now->replays = sched->replays;
+    now->prefix_queries = sched->prefix_queries;
+    now->prefix_hits = sched->prefix_hits;
     now->replay_mismatches = sched->replay_mismatches;
     now->requests_lost = sched->requests_lost;
 }

@@ -53,10 +53,11 @@ int step_create(struct step **out, const struct step_config *config, struct err_
     if (s == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the step");
     s->config = *config;
     s->allocator = (ProtobufCAllocator){block_alloc, block_free, s};
-    // A page belongs to one sequence, so a plan names each page of the rank once at most.
+    // A plan names each page of the rank, and some again that several sequences share.
     s->block_bytes =
         PLAN_BASE_BYTES + (size_t)config->n_slots * PLAN_SEQ_BYTES +
-        ((size_t)config->rows_max + config->kv_blocks + STEERING_STEP_ITEMS_MAX) * sizeof(uint32_t);
+        ((size_t)config->rows_max + config->kv_blocks + PLAN_NAMES_MAX + STEERING_STEP_ITEMS_MAX) *
+            sizeof(uint32_t);
     s->buffer_bytes =
         RESULT_BASE_BYTES + (size_t)config->n_slots * RESULT_SEQ_BYTES +
         ((size_t)config->rows_max + score_items_max(config->rows_max)) * RESULT_SCORE_BYTES;

@@ -85,7 +85,7 @@ static const struct foreign_row rows[] = {
      "ple-offload-dir= ple-offload-embedding enable-unified-memory",
      .says = "weights and KV are in host memory already"},
     {FOREIGN_IDLE,
-     "v: enable-prefix-caching prefix-caching-hash-algo= prefix-cache-retention-interval= "
+     "v: prefix-caching-hash-algo= prefix-cache-retention-interval= "
      "prefix-match-unit= l: cache-prompt cache-reuse= -cram= cache-ram= cache-idle-slots -sps= "
      "slot-prompt-similarity= -ctxcp= ctx-checkpoints= swa-checkpoints= -cms= "
      "checkpoint-min-step= s: radix-eviction-policy= radix-eviction-policy-config= "
@@ -98,9 +98,10 @@ static const struct foreign_row rows[] = {
      "enable-lmcache lmcache-config-file= enable-unified-cache-external-linker "
      "unified-cache-external-linker-backend= unified-cache-external-linker-config= "
      "enable-linker-mla-dedup",
-     .says = "there is no prefix cache yet; answers are the same without"},
-    {FOREIGN_IMPLIED, "s: disable-radix-cache disable-chunked-prefix-cache",
-     .says = "there is no prefix cache yet"},
+     .says = "the prefix cache has no settings but --enable-prefix-caching; answers are the same "
+             "without"},
+    {FOREIGN_IDLE, "s: disable-radix-cache disable-chunked-prefix-cache",
+     .says = "answers are the same with the prefix cache; --no-enable-prefix-caching is without"},
     {FOREIGN_IDLE,
      "v: block-size= s: page-size= c128-page-size=", .says = "KV blocks have 16 tokens"},
     {FOREIGN_IDLE,

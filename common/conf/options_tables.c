@@ -141,6 +141,8 @@ static const struct option leader_options[] = {
     {"recovery-timeout", OPTION_SECONDS, LEADER(recovery_timeout), .fallback = "120",
      .argument = "SECONDS", .min = 1, .max = 86400,
      .help = "How long requests wait, their streams open, for a lost group to form again."},
+    {"enable-prefix-caching", OPTION_BOOL, LEADER(enable_prefix_caching), .fallback = "true",
+     .help = "Keep the KV blocks of prompts and answers for requests that begin alike."},
     {"digest", OPTION_BOOL, LEADER(digest), .fallback = "false",
      .help = "Return a digest of the logits with each choice, to compare runs bit for bit."},
     {"enable-log-requests", OPTION_BOOL, LEADER(enable_log_requests), .fallback = "false",

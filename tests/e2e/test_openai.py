@@ -24,7 +24,7 @@ def test_greedy_chat_knows_the_capital_of_kenya(client):
     assert answer.model == "seedling"
     assert answer.usage.prompt_tokens > 5
     assert answer.usage.total_tokens == answer.usage.prompt_tokens + answer.usage.completion_tokens
-    assert answer.usage.prompt_tokens_details.cached_tokens == 0
+    assert answer.usage.prompt_tokens_details.cached_tokens in range(0, answer.usage.prompt_tokens, 16)
     assert answer.system_fingerprint.startswith("moesaic-")
 
 

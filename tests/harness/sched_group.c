@@ -34,7 +34,10 @@ static void emit(const struct token_event *ev) {
     take_scores(k, ev->scores);
     ck_assert_uint_eq(k->n_finishes, 0); // nothing follows the last event
     ck_assert_uint_eq(ev->request_id, k->id);
-    if (ev->is_start) k->n_starts++;
+    if (ev->is_start) {
+        k->n_starts++;
+        k->n_cached = ev->n_cached;
+    }
     if (ev->has_token) k->tokens[k->n_tokens++] = ev->token;
     k->digest = ev->digest;
     if (ev->finish == FINISH_NONE) return;
@@ -79,6 +82,7 @@ void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budg
                                       .max_model_len = MODEL_LEN,
                                       .vocab = VOCAB,
                                       .digest = true,
+                                      .prefix_caching = true,
                                       .recovery_timeout_ns = 1000};
     ck_assert_int_eq(sched_create(&g->sched, &g->config, NULL), 0);
     ck_assert_int_eq(wire_create(&g->wire, &g->config), 0);
@@ -213,4 +217,18 @@ void group_expect(const struct sink *k, const struct toy_answer *a) {
     ck_assert_uint_eq(k->n_tokens, a->n_tokens);
     ck_assert_mem_eq(k->tokens, a->tokens, a->n_tokens * sizeof a->tokens[0]);
     ck_assert_uint_eq(k->digest, a->digest);
+}
+
+struct request *group_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,
+                            struct toy_answer *a) {
+    for (;;) {
+        struct request *r = group_request(k, (*id)++, 4, max_tokens);
+        bool whole = true;
+        toy_answer(r, VOCAB, a);
+        for (uint32_t i = 0; i < a->n_tokens; i++)
+            whole &= a->tokens[i] != VOCAB - 1;
+        if (whole) return r;
+        request_destroy(r);
+        free(a->tokens);
+    }
 }

@@ -16,7 +16,7 @@ struct sink {
     uint32_t tokens[MODEL_LEN];
     const uint32_t *prompt; // to look at its scores
     uint32_t n_prompt, n_score_top, n_scores;
-    uint32_t n_tokens, n_starts, n_finishes, stop_id;
+    uint32_t n_tokens, n_starts, n_finishes, stop_id, n_cached;
     enum finish finish;
     int error;
     uint64_t digest;
@@ -57,6 +57,9 @@ void group_submit(struct group *g, struct sink *k, uint64_t id, uint32_t n_promp
 void group_score(struct request *r, struct sink *k, uint32_t n_top);
 // One of CROWD requests of all kinds.
 struct request *group_crowd_request(struct sink *k, uint32_t i);
+// One of four tokens whose answer has no row that is not finite, and that answer. *id grows.
+struct request *group_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,
+                            struct toy_answer *a);
 // The sink heard this answer, once.
 void group_expect(const struct sink *k, const struct toy_answer *a);
 

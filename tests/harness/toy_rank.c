@@ -67,7 +67,8 @@ static uint32_t *cell(const struct toy_rank *t, const struct toy_slot *s, uint32
 static void write_rows(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
                        uint32_t n_rows) {
     check(p->block_offset + p->n_blocks <= t->config.max_model_len / KV_BLOCK_TOKENS + 1);
-    if (p->position == 0) *s = (struct toy_slot){.blocks = s->blocks};
+    if (p->block_offset == 0) // the first run of a sequence; what is before it stands in the blocks
+        *s = (struct toy_slot){.blocks = s->blocks, .n_tokens = p->position};
     check(p->position == s->n_tokens && p->block_offset == s->n_blocks);
     for (size_t i = 0; i < p->n_blocks; i++) {
         check(p->blocks[i] < t->config.kv_blocks);

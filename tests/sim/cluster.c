@@ -155,7 +155,8 @@ static void leader_main(struct env *env, void *arg) {
         .kv_blocks_max = config->kv_blocks,
         .step_timeout_ns = 30 * NS_PER_S,
         .recovery_timeout_ns = config->recovery_timeout_ns,
-        .digest = true};
+        .digest = true,
+        .no_prefix_caching = config->no_prefix_caching};
     must(leader_create(&leader, &leader_config, &e), &e);
     c->leader = leader;
     must(leader_run(leader), &e);
@@ -347,6 +348,7 @@ void reference_run(struct model_cache *model, const struct job_pool *pool, struc
     config.n_workers = 1;
     config.max_num_seqs = 1;
     config.max_num_batched_tokens = 512;
+    config.no_prefix_caching = true;
     struct turn *turns = mem_array(pool->n_jobs, sizeof *turns);
     check(turns != NULL);
     turns_make(turns, pool);

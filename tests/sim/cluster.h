@@ -35,6 +35,7 @@ struct cluster_config {
     uint32_t n_workers, max_num_seqs, max_num_batched_tokens, max_model_len, pipeline_depth;
     uint32_t kv_blocks; // of each worker
     int64_t recovery_timeout_ns;
+    bool no_prefix_caching;
     uint64_t leader_digest; // 0 = the model's
     const char
         *builds[CLUSTER_WORKERS_MAX]; // of workers that are built otherwise; NULL = as the leader
@@ -90,8 +91,8 @@ void cluster_start_leader(struct cluster *c);
 
 // Fills turns with the pool's jobs, all there from the beginning, in the pool's order.
 void turns_make(struct turn *turns, const struct job_pool *pool);
-// The plainest run: one worker, one request at a time. The answers go to answers[n_jobs]; aborts
-// when it does not end well.
+// The plainest run: one worker, one request at a time, nothing shared. The answers go to
+// answers[n_jobs]; aborts when it does not end well.
 void reference_run(struct model_cache *model, const struct job_pool *pool, struct answer *answers);
 
 #endif

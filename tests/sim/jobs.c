@@ -10,6 +10,8 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
+#define SHARED_MAX 70 // tokens at the beginning of every second prompt
+
 static uint64_t next_random(uint64_t *state) {
     *state += UINT64_C(0x9e3779b97f4a7c15);
     uint64_t z = *state;
@@ -69,6 +71,8 @@ void job_pool_make(struct job_pool *pool, const struct model_spec *spec,
         check(job->prompt != NULL);
         for (uint32_t t = 0; t < job->n_prompt; t++)
             job->prompt[t] = (uint32_t)(next_random(&random) % spec->vocab);
+        for (uint32_t t = 0; i % 2 == 1 && t < job->n_prompt && t < SHARED_MAX; t++)
+            job->prompt[t] = (7 + 31 * t) % spec->vocab;
         job->max_tokens = 1 + (uint32_t)(next_random(&random) % mix->tokens_max);
         if (i % 4 == 3) job->max_tokens = mix->tokens_max;
         job->sampling = make_sampling(i, &random);

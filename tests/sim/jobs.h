@@ -46,9 +46,10 @@ struct job_mix {
     uint32_t n_jobs, prompt_min, prompt_max, tokens_max; // tokens_max <= JOB_TOKENS_MAX
 };
 
-// Prompts with lengths spread evenly over the logarithm, shortest and longest included; half are
-// sampled at temperature 1, with filters on some, the rest is greedy. Every fifth is steered, every
-// fourth has its prompt scored, with 0 to 20 alternatives, and another goes on to its max_tokens.
+// Every second prompt begins as the others of these do. Prompts with lengths spread evenly over the
+// logarithm, shortest and longest included; half are sampled at temperature 1, with filters on
+// some, the rest is greedy. Every fifth is steered, every fourth has its prompt scored, with 0 to
+// 20 alternatives, and another goes on to its max_tokens.
 void job_pool_make(struct job_pool *pool, const struct model_spec *spec, const struct job_mix *mix);
 void job_pool_finish(struct job_pool *pool);
 

@@ -133,6 +133,7 @@ static void play(struct weather *w, struct storm_result *out) {
     int checked = c.check_result;
     out->n_replays = c.view.replays;
     out->n_preemptions = c.view.preemptions;
+    out->n_cached = c.view.prefix_hits;
     cluster_destroy(&c);
     if (end != SIM_UNTIL)
         snprintf(out->failure, sizeof out->failure, "ended with %s, %u of %u requests had ended",

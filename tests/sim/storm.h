@@ -19,7 +19,7 @@ struct storm_result {
     char failure[512]; // empty: all was as promised
     uint64_t trace_hash, steps;
     uint32_t n_workers, n_turns, n_kills, n_pauses, n_errors, n_aborts, n_whole;
-    uint64_t n_replays, n_preemptions;
+    uint64_t n_replays, n_preemptions, n_cached;
 };
 
 void storm_run(const struct storm *storm, uint64_t seed, struct storm_result *out);

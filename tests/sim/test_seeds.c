@@ -18,7 +18,8 @@
 
 struct totals {
     uint32_t n_seeds, n_failed, n_replayed;
-    uint64_t n_turns, n_kills, n_pauses, n_errors, n_aborts, n_whole, n_replays, n_preemptions;
+    uint64_t n_turns, n_kills, n_pauses, n_errors, n_aborts, n_whole, n_replays, n_preemptions,
+        n_cached;
 };
 
 static void report(uint64_t seed, const char *failure) {
@@ -59,6 +60,7 @@ static void run_seed(const struct storm *storm, uint64_t seed, struct totals *t)
     t->n_whole += result.n_whole;
     t->n_replays += result.n_replays;
     t->n_preemptions += result.n_preemptions;
+    t->n_cached += result.n_cached;
 }
 
 static void add(struct totals *sum, const struct totals *t) {
@@ -73,6 +75,7 @@ static void add(struct totals *sum, const struct totals *t) {
     sum->n_whole += t->n_whole;
     sum->n_replays += t->n_replays;
     sum->n_preemptions += t->n_preemptions;
+    sum->n_cached += t->n_cached;
 }
 
 // Child `part` of `n_parts` takes every n_parts-th seed and writes its totals into the pipe.
@@ -142,11 +145,12 @@ int main(void) {
     bool ok = run(&storm, &sum);
     printf("%u seeds, %u failed, %u replayed; %" PRIu64 " requests: %" PRIu64 " whole, %" PRIu64
            " aborted, %" PRIu64 " lost; %" PRIu64 " kills, %" PRIu64 " pauses, %" PRIu64
-           " replays, %" PRIu64 " preemptions\n",
+           " replays, %" PRIu64 " preemptions, %" PRIu64 " cached tokens\n",
            sum.n_seeds, sum.n_failed, sum.n_replayed, sum.n_turns, sum.n_whole, sum.n_aborts,
-           sum.n_errors, sum.n_kills, sum.n_pauses, sum.n_replays, sum.n_preemptions);
+           sum.n_errors, sum.n_kills, sum.n_pauses, sum.n_replays, sum.n_preemptions, sum.n_cached);
     // Or the storms are too mild to show anything.
-    bool rough = sum.n_seeds < 100 || (sum.n_replays > 0 && sum.n_preemptions > 0);
+    bool rough =
+        sum.n_seeds < 100 || (sum.n_replays > 0 && sum.n_preemptions > 0 && sum.n_cached > 0);
     mem_free(reference);
     job_pool_finish(&pool);
     model_cache_close(&model);

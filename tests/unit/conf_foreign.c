@@ -207,9 +207,9 @@ START_TEST(what_is_always_so_says_so_and_its_denial_warns) {
     accepted(LIST("--enable-chunked-prefill=False"));
     noted("cannot be switched off", true);
     accepted(LIST("--enable-chunked-prefill", "True", "--enable_prefix_caching"));
-    noted("--enable-prefix-caching has no effect: there is no prefix cache yet", true);
+    ck_assert(leader.enable_prefix_caching);
     accepted(LIST("--no-enable-prefix-caching", "--swap-space", "4", "--block-size=16"));
-    noted("--enable-prefix-caching asks for nothing", false);
+    ck_assert(!leader.enable_prefix_caching);
 }
 END_TEST
 

@@ -32,15 +32,96 @@ START_TEST(pages_take_never_gives_a_block_twice_and_gives_all_again) {
 }
 END_TEST
 
+static void fill(uint32_t *tokens, uint32_t first) {
+    for (uint32_t i = 0; i < KV_BLOCK_TOKENS; i++)
+        tokens[i] = first + i;
+}
+
+START_TEST(pages_keep_what_was_published_until_they_are_taken) {
+    struct pages p;
+    uint32_t tokens[KV_BLOCK_TOKENS];
+    struct prefix root = {.root = 1}, at = root;
+    ck_assert_int_eq(pages_init(&p, 3), 0);
+    fill(tokens, 5);
+    uint32_t block = pages_take(&p);
+    pages_publish(&p, block, &at, tokens);
+    ck_assert_uint_eq(pages_find(&p, &root, tokens), block);
+    ck_assert_uint_eq(pages_find(&p, &at, tokens), PAGE_NONE); // there it would be another
+    pages_give(&p, block);
+    ck_assert_uint_eq(pages_find(&p, &root, tokens), block);
+    pages_hold(&p, block);
+    pages_hold(&p, block);
+    ck_assert_uint_eq(p.n_free, 2);
+    pages_give(&p, block);
+    ck_assert_uint_eq(p.n_free, 2); // one holder is left
+    pages_give(&p, block);
+    ck_assert_uint_eq(p.n_free, 3);
+    ck_assert_uint_ne(pages_take(&p), block); // it goes last
+    ck_assert_uint_ne(pages_take(&p), block);
+    ck_assert_uint_eq(pages_find(&p, &root, tokens), block);
+    ck_assert_uint_eq(pages_take(&p), block);
+    ck_assert_uint_eq(pages_find(&p, &root, tokens), PAGE_NONE);
+    pages_finish(&p);
+}
+END_TEST
+
+START_TEST(pages_publish_the_same_contents_once) {
+    struct pages p;
+    struct err_text e;
+    uint32_t tokens[KV_BLOCK_TOKENS];
+    struct prefix root = {.root = 1}, at = root, other = root;
+    ck_assert_int_eq(pages_init(&p, 4), 0);
+    fill(tokens, 5);
+    uint32_t a = pages_take(&p), b = pages_take(&p);
+    pages_publish(&p, a, &at, tokens);
+    pages_publish(&p, b, &other, tokens);
+    ck_assert_uint_eq(at.id, other.id); // both chains go on alike
+    ck_assert_uint_eq(p.n_published, 1);
+    ck_assert_uint_eq(pages_find(&p, &root, tokens), a);
+    ck_assert_int_eq(pages_check(&p, 2, &e), 0);
+    pages_finish(&p);
+}
+END_TEST
+
+START_TEST(pages_with_clashing_hashes_are_told_apart) {
+    struct pages p;
+    struct err_text e;
+    struct prefix root = {.root = 1};
+    uint32_t tokens[KV_BLOCK_TOKENS], n = 4096;
+    ck_assert_int_eq(pages_init(&p, n), 0);
+    p.n_buckets = 2;
+    for (uint32_t i = 0; i < n; i++) {
+        struct prefix at = root;
+        fill(tokens, i);
+        pages_publish(&p, pages_take(&p), &at, tokens);
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        fill(tokens, i);
+        ck_assert_uint_eq(p.pages[pages_find(&p, &root, tokens)].tokens[0], i);
+    }
+    ck_assert_int_eq(pages_check(&p, n, &e), 0);
+    pages_finish(&p);
+}
+END_TEST
+
 START_TEST(pages_check_sees_what_does_not_add_up) {
     struct pages p;
     struct err_text e;
+    uint32_t tokens[KV_BLOCK_TOKENS];
+    struct prefix at = {.root = 1};
     ck_assert_int_eq(pages_init(&p, 8), 0);
+    fill(tokens, 5);
     uint32_t block = pages_take(&p);
+    pages_publish(&p, block, &at, tokens);
     ck_assert_int_eq(pages_check(&p, 1, &e), 0);
     ck_assert_int_eq(pages_check(&p, 2, &e), ERR_FATAL_BOOKS);
-    p.taken[block] = false; // a lost mark
+    p.pages[block].tokens[0]++; // it cannot be found any more
     ck_assert_int_eq(pages_check(&p, 1, &e), ERR_FATAL_BOOKS);
+    p.pages[block].tokens[0]--;
+    p.pages[p.first].n_holders++;
+    ck_assert_int_eq(pages_check(&p, 2, &e), ERR_FATAL_BOOKS);
+    p.pages[p.first].n_holders--;
+    ck_assert_int_eq(pages_check(&p, 1, &e), 0);
     pages_finish(&p);
 }
 END_TEST
@@ -49,6 +130,9 @@ int main(void) {
     TCase *t = tcase_create("pages");
     tcase_add_test(t, pages_needed_counts_started_blocks);
     tcase_add_test(t, pages_take_never_gives_a_block_twice_and_gives_all_again);
+    tcase_add_test(t, pages_keep_what_was_published_until_they_are_taken);
+    tcase_add_test(t, pages_publish_the_same_contents_once);
+    tcase_add_test(t, pages_with_clashing_hashes_are_told_apart);
     tcase_add_test(t, pages_check_sees_what_does_not_add_up);
     Suite *s = suite_create("leader_pages");
     suite_add_tcase(s, t);

@@ -8,21 +8,6 @@
 
 // --- preemption
 
-// Whose answer has no row that is not finite. *id grows.
-static struct request *make_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,
-                                  struct toy_answer *a) {
-    for (;;) {
-        struct request *r = group_request(k, (*id)++, 4, max_tokens);
-        bool whole = true;
-        toy_answer(r, VOCAB, a);
-        for (uint32_t i = 0; i < a->n_tokens; i++)
-            whole &= a->tokens[i] != VOCAB - 1;
-        if (whole) return r;
-        request_destroy(r);
-        free(a->tokens);
-    }
-}
-
 START_TEST(sched_preempts_the_newest_and_every_answer_stays_the_same) {
     for (uint32_t depth = 1; depth <= 2; depth++) {
         struct group g;
@@ -34,7 +19,7 @@ START_TEST(sched_preempts_the_newest_and_every_answer_stays_the_same) {
         group_start(&g, 1, 8, 64, depth);
         group_form(&g, 12); // six grow to 6 blocks each
         for (uint32_t i = 0; i < 6; i++)
-            sched_submit(g.sched, make_whole(&k[i], &id, 90, &a[i]), 0);
+            sched_submit(g.sched, group_whole(&k[i], &id, 90, &a[i]), 0);
         while (sched_has_work(g.sched)) {
             group_step(&g);
             group_check(&g);
