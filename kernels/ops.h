@@ -38,7 +38,8 @@ static inline size_t matrix_bytes(const struct matrix *w) {
 // Query i sees keys [first_key[i], n_keys[i]); softmax(scale * q.k) v, in fixed blocks of 16 keys
 // and partitions of 512 from position 0. A page of one layer and KV head: K as [head_dim][16], V as
 // [16][value_dim], of kv_dtype; block b of the sequence is at k_base + block_table[b] *
-// block_stride bytes (V likewise). Slots outside a query's range are never read for it.
+// block_stride bytes (V likewise). Behind an int8 page's codes stand the 16 float32 scales of its
+// tokens, of K and of V each. Slots outside a query's range are never read for it.
 struct attend_job {
     const float *q; // [n_q, head_dim], query i at q + i * q_stride
     float *out;     // [n_q, value_dim], at out + i * out_stride
@@ -48,11 +49,16 @@ struct attend_job {
     const uint32_t *block_table;
     const void *k_base, *v_base;
     size_t block_stride; // bytes
-    enum dtype kv_dtype; // F32 or BF16
+    enum dtype kv_dtype; // one that dtype_is_kv
     float scale;
     const float *sinks; // [n_q] a logit that takes weight and gives nothing; NULL = none
     float *scratch;     // attend_scratch_floats(n_q, value_dim)
 };
+
+// Bytes in a page of one token's key, or value, of one head.
+static inline size_t kv_row_bytes(enum dtype kv_dtype, uint32_t dim) {
+    return dim * dtype_bytes(kv_dtype) + (kv_dtype == DTYPE_I8 ? sizeof(float) : 0);
+}
 
 size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim);
 
@@ -97,10 +103,13 @@ struct kernel_ops {
     // n >= 1.
     bool (*log_sum_exp)(const float *x, uint32_t n, float *max, float *lse);
     // One row of a [*, n] table of dtype to float32 (embedding look-up). The dtype side may lie at
-    // any byte address.
+    // any byte address. E4M3 too, and of I8 the codes without their scale.
     void (*unpack)(float *y, const void *x, enum dtype dtype, uint32_t n);
-    // float32 to dtype, rounding to nearest even; as above.
+    // float32 to dtype, rounding to nearest even; as above, but I8.
     void (*pack)(void *y, const float *x, enum dtype dtype, uint32_t n);
+    // float32 to codes of one scale, which is returned: the largest magnitude becomes 127. NaN, and
+    // codes of 0, when any x is not finite. n >= 1; codes at any byte address.
+    float (*pack_int8)(int8_t *codes, const float *x, uint32_t n);
 };
 
 const struct kernel_ops *kernel_ops_ref(void);

@@ -19,6 +19,8 @@ static float element(const void *base, enum dtype dtype, size_t index) {
         memcpy(&single, p, sizeof single);
         return single;
     }
+    if (dtype == DTYPE_E4M3) return e4m3_to_f32(*p);
+    if (dtype == DTYPE_I8) return (float)(*p < 128 ? *p : *p - 256);
     memcpy(&half, p, sizeof half);
     return dtype == DTYPE_F16 ? f16_to_f32(half) : bf16_to_f32(half);
 }
@@ -94,6 +96,14 @@ static float key_value(const struct attend_job *job, const void *base, uint32_t 
     return element(page, job->kv_dtype, index);
 }
 
+// What the elements of a key or value of so many are multiples of.
+static float key_scale(const void *base, const struct attend_job *job, uint32_t key, uint32_t dim) {
+    if (job->kv_dtype != DTYPE_I8) return 1.0f;
+    const unsigned char *page = base;
+    page += job->block_table[key / KV_BLOCK_TOKENS] * job->block_stride;
+    return element(page + (size_t)dim * KV_BLOCK_TOKENS, DTYPE_F32, key % KV_BLOCK_TOKENS);
+}
+
 static float score(const struct part *part, uint32_t key) {
     const struct attend_job *job = part->job;
     float s = 0.0f;
@@ -101,7 +111,7 @@ static float score(const struct part *part, uint32_t key) {
         size_t index = (size_t)d * KV_BLOCK_TOKENS + key % KV_BLOCK_TOKENS;
         s = fmaf(key_value(job, job->k_base, key, index), part->q[d], s);
     }
-    return s * job->scale;
+    return s * key_scale(job->k_base, job, key, job->head_dim) * job->scale;
 }
 
 // Steps 1 to 3 of the page. p [n keys], acc [head_dim]; the maximum and the sum are returned.
@@ -121,6 +131,7 @@ static void attend_partition(const struct part *part, float *p, float *acc, floa
     for (uint32_t key = part->begin; key < part->end; key++) {
         float weight = elementary_exp(p[key - part->begin] - *max);
         l[key % LANES] = l[key % LANES] + weight;
+        weight = weight * key_scale(job->v_base, job, key, job->value_dim);
         for (uint32_t d = 0; d < job->value_dim; d++) {
             size_t index = (size_t)(key % KV_BLOCK_TOKENS) * job->value_dim + d;
             acc[d] = fmaf(weight, key_value(job, job->v_base, key, index), acc[d]);
@@ -163,7 +174,7 @@ static void attend_query(const struct attend_job *job, uint32_t i) {
 }
 
 static void ref_attend(const struct attend_job *job) {
-    check(job->kv_dtype == DTYPE_F32 || job->kv_dtype == DTYPE_BF16);
+    check(dtype_is_kv(job->kv_dtype));
     for (uint32_t i = 0; i < job->n_q; i++)
         attend_query(job, i);
 }
@@ -277,13 +288,33 @@ static void ref_unpack(float *y, const void *x, enum dtype dtype, uint32_t n) {
 
 static void ref_pack(void *y, const float *x, enum dtype dtype, uint32_t n) {
     unsigned char *out = y;
+    check(dtype != DTYPE_I8);
     for (uint32_t i = 0; i < n; i++) {
+        if (dtype == DTYPE_E4M3) {
+            out[i] = f32_to_e4m3(x[i]);
+            continue;
+        }
         uint16_t half = dtype == DTYPE_F16 ? f32_to_f16(x[i]) : f32_to_bf16(x[i]);
         if (dtype == DTYPE_F32)
             memcpy(out + i * sizeof *x, &x[i], sizeof *x);
         else
             memcpy(out + i * sizeof half, &half, sizeof half);
     }
+}
+
+static float ref_pack_int8(int8_t *codes, const float *x, uint32_t n) {
+    float largest = 0.0f;
+    bool finite = true;
+    for (uint32_t i = 0; i < n; i++) {
+        finite = finite && isfinite(x[i]);
+        if (fabsf(x[i]) > largest) largest = fabsf(x[i]);
+    }
+    float scale = finite ? largest / 127.0f : NAN;
+    for (uint32_t i = 0; i < n; i++) {
+        float code = scale > 0.0f ? rintf(x[i] / scale) : 0.0f;
+        codes[i] = (int8_t)(code > 127.0f ? 127.0f : code < -127.0f ? -127.0f : code);
+    }
+    return scale;
 }
 
 static const struct kernel_ops ops = {
@@ -305,6 +336,7 @@ static const struct kernel_ops ops = {
     .log_sum_exp = ref_log_sum_exp,
     .unpack = ref_unpack,
     .pack = ref_pack,
+    .pack_int8 = ref_pack_int8,
 };
 
 const struct kernel_ops *kernel_ops_ref(void) {

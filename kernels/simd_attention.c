@@ -40,6 +40,16 @@ static const unsigned char *page_at(const struct attend_job *job, const void *ba
     return (const unsigned char *)base + job->block_table[key / BLOCK] * job->block_stride;
 }
 
+// The scales of an int8 page's keys (values) from this one on, which stand behind the codes.
+static const unsigned char *key_scales(const struct attend_job *job, uint32_t key) {
+    return page_at(job, job->k_base, key) + (size_t)job->head_dim * BLOCK +
+           key % BLOCK * sizeof(float);
+}
+static const unsigned char *value_scales(const struct attend_job *job, uint32_t key) {
+    return page_at(job, job->v_base, key) + (size_t)job->value_dim * BLOCK +
+           key % BLOCK * sizeof(float);
+}
+
 // --- scores
 
 struct score_tile {
@@ -52,10 +62,15 @@ struct score_tile {
 INLINE void score_tile(const struct score_tile *t, int rows, int n_blocks, enum dtype dtype) {
     vec acc[TILE_ROWS * 4];
     tile_sum(acc, &t->in, rows, n_blocks, dtype, 0, t->head_dim);
-    for (int r = 0; r < rows; r++)
-        for (int b = 0; b < n_blocks; b++)
-            vec_store(t->out + r * PART + b * BLOCK,
-                      vec_mul(acc[r * n_blocks + b], vec_set(t->scale)));
+    for (int b = 0; b < n_blocks; b++) {
+        vec scales = vec_set(1.0f);
+        if (dtype == DTYPE_I8) scales = vec_load(t->in.panels[b] + (size_t)t->head_dim * BLOCK);
+        for (int r = 0; r < rows; r++) {
+            vec s = acc[r * n_blocks + b];
+            if (dtype == DTYPE_I8) s = vec_mul(s, scales);
+            vec_store(t->out + r * PART + b * BLOCK, vec_mul(s, vec_set(t->scale)));
+        }
+    }
 }
 
 #define DEFINE_SCORE(rows, n, kind, dtype)                                                         \
@@ -65,11 +80,15 @@ INLINE void score_tile(const struct score_tile *t, int rows, int n_blocks, enum 
 #define DEFINE_SCORES(rows, dtype) FOR_TILES_OF_ROWS(DEFINE_SCORE, rows, dtype)
 FOR_TILE_ROWS(DEFINE_SCORES, F32)
 FOR_TILE_ROWS(DEFINE_SCORES, BF16)
+FOR_TILE_ROWS(DEFINE_SCORES, E4M3)
+FOR_TILE_ROWS(DEFINE_SCORES, I8)
 
 #define NAME_SCORES(rows, dtype) {score_##dtype##_##rows##_one, score_##dtype##_##rows##_full},
-static void (*const score_tiles[DTYPE_COUNT][TILE_ROWS][2])(const struct score_tile *) = {
+static void (*const score_tiles[DTYPE_KV_COUNT][TILE_ROWS][2])(const struct score_tile *) = {
     [DTYPE_F32] = {FOR_TILE_ROWS(NAME_SCORES, F32)},
     [DTYPE_BF16] = {FOR_TILE_ROWS(NAME_SCORES, BF16)},
+    [DTYPE_E4M3] = {FOR_TILE_ROWS(NAME_SCORES, E4M3)},
+    [DTYPE_I8] = {FOR_TILE_ROWS(NAME_SCORES, I8)},
 };
 
 // Whole blocks [key, key_end) for rows queries from row on.
@@ -100,7 +119,17 @@ INLINE void score_some(const struct tile *t, uint32_t row, uint32_t key, uint32_
     vec s = vec_zero();
     for (size_t d = 0; d < job->head_dim; d++)
         s = vec_fma(element_load_n(page, dtype, d * BLOCK + key % BLOCK, n), vec_set(q[d]), s);
+    if (dtype == DTYPE_I8) s = vec_mul(s, vec_load_n(key_scales(job, key), n));
     vec_store_n(t->scores + row * PART + (key - t->base), vec_mul(s, vec_set(job->scale)), n);
+}
+
+static void score_part(const struct tile *t, uint32_t row, uint32_t key, uint32_t n) {
+    switch (t->job->kv_dtype) {
+    case DTYPE_F32: score_some(t, row, key, n, DTYPE_F32); break;
+    case DTYPE_BF16: score_some(t, row, key, n, DTYPE_BF16); break;
+    case DTYPE_E4M3: score_some(t, row, key, n, DTYPE_E4M3); break;
+    default: score_some(t, row, key, n, DTYPE_I8);
+    }
 }
 
 // Any keys [key, end) for one query: a part of a block, whole blocks, a part of a block.
@@ -110,15 +139,26 @@ static void score_range(const struct tile *t, uint32_t row, uint32_t key, uint32
         if (n > end - key) n = end - key;
         if (n == BLOCK)
             score_blocks(t, row, 1, key, key + n);
-        else if (t->job->kv_dtype == DTYPE_F32)
-            score_some(t, row, key, n, DTYPE_F32);
         else
-            score_some(t, row, key, n, DTYPE_BF16);
+            score_part(t, row, key, n);
         key += n;
     }
 }
 
 // --- weights: scores become exp(score - max); lanes of keys that do not exist become +0
+
+// Of int8 pages the weights take the values' scales, and the values are the codes.
+static void weigh_values(const struct tile *t, uint32_t row) {
+    const struct attend_job *job = t->job;
+    for (uint32_t key = t->begin[row]; key < t->end[row];) {
+        float *p = t->scores + row * PART + (key - t->base);
+        uint32_t n = BLOCK - key % BLOCK;
+        if (n > t->end[row] - key) n = t->end[row] - key;
+        vec scales = vec_load_n(value_scales(job, key), n);
+        vec_store_n(p, vec_mul(vec_load_n(p, n), scales), n);
+        key += n;
+    }
+}
 
 static void weigh(struct tile *t, uint32_t row) {
     float *s = t->scores + row * PART;
@@ -138,6 +178,7 @@ static void weigh(struct tile *t, uint32_t row) {
         vec_store(s + j, p);
     }
     t->sum[row] = vec_tree_sum(sum);
+    if (t->job->kv_dtype == DTYPE_I8) weigh_values(t, row);
 }
 
 // --- values
@@ -192,13 +233,18 @@ INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dt
     }
 FOR_TILE_ROWS(DEFINE_VALUES, F32)
 FOR_TILE_ROWS(DEFINE_VALUES, BF16)
+FOR_TILE_ROWS(DEFINE_VALUES, E4M3)
+FOR_TILE_ROWS(DEFINE_VALUES, I8)
 
 enum value_kind { VALUE_ONE, VALUE_FULL, VALUE_TAIL, VALUE_KINDS };
 #define NAME_VALUES(rows, dtype)                                                                   \
     {value_##dtype##_##rows##_one, value_##dtype##_##rows##_full, value_##dtype##_##rows##_tail},
-static void (*const value_tiles[DTYPE_COUNT][TILE_ROWS][VALUE_KINDS])(const struct value_tile *) = {
+static void (*const value_tiles[DTYPE_KV_COUNT][TILE_ROWS][VALUE_KINDS])(
+    const struct value_tile *) = {
     [DTYPE_F32] = {FOR_TILE_ROWS(NAME_VALUES, F32)},
     [DTYPE_BF16] = {FOR_TILE_ROWS(NAME_VALUES, BF16)},
+    [DTYPE_E4M3] = {FOR_TILE_ROWS(NAME_VALUES, E4M3)},
+    [DTYPE_I8] = {FOR_TILE_ROWS(NAME_VALUES, I8)},
 };
 
 static void add_values(const struct tile *t, uint32_t row, uint32_t rows, uint32_t key,
@@ -326,7 +372,7 @@ static void attend_tile(const struct attend_job *job, uint32_t first_query, uint
 }
 
 void KERNEL_SYMBOL(attend)(const struct attend_job *job) {
-    check(job->kv_dtype == DTYPE_F32 || job->kv_dtype == DTYPE_BF16);
+    check(dtype_is_kv(job->kv_dtype));
     for (uint32_t query = 0, n; query < job->n_q; query += n) {
         n = job->n_q - query < ATTEND_TILE_MAX ? job->n_q - query : ATTEND_TILE_MAX;
         attend_tile(job, query, n);

@@ -1,6 +1,7 @@
 // simd_rows.c: the operations on single rows, and the table of this instruction set.
 #include <math.h>
 
+#include "common/base/check.h"
 #include "kernels/simd_elementary.h"
 #include "kernels/simd_tables.h"
 #include "kernels/simd_tile.h"
@@ -189,6 +190,8 @@ static void unpack(float *y, const void *x, enum dtype dtype, uint32_t n) {
     switch (dtype) {
     case DTYPE_F16: unpack_as(y, x, DTYPE_F16, n); break;
     case DTYPE_BF16: unpack_as(y, x, DTYPE_BF16, n); break;
+    case DTYPE_E4M3: unpack_as(y, x, DTYPE_E4M3, n); break;
+    case DTYPE_I8: unpack_as(y, x, DTYPE_I8, n); break;
     default: memcpy(y, x, n * sizeof *y);
     }
 }
@@ -201,10 +204,48 @@ INLINE void pack_as(void *y, const float *x, enum dtype dtype, uint32_t n) {
     }
 }
 
+static void pack_e4m3(void *y, const float *x, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        byte_store_n((unsigned char *)y + i, vec_to_e4m3(load_at(x, i, n)), lanes_at(i, n));
+    }
+}
+
+// The largest magnitude, as the bits of a float: with these an infinity or a NaN is the largest.
+static uint32_t largest_bits(const float *x, uint32_t n) {
+    __m256i most = _mm256_setzero_si256(), mask = _mm256_set1_epi32(0x7fffffff);
+    FOR_VECTORS(i, n) {
+        vec v = load_at(x, i, n);
+        __m256i low = _mm256_and_si256(_mm256_castps_si256(vec_low(v)), mask);
+        __m256i high = _mm256_and_si256(_mm256_castps_si256(vec_high(v)), mask);
+        most = _mm256_max_epi32(most, _mm256_max_epi32(low, high));
+    }
+    uint32_t lanes[8], largest = 0;
+    _mm256_storeu_si256((__m256i *)(void *)lanes, most);
+    for (int i = 0; i < 8; i++)
+        if (lanes[i] > largest) largest = lanes[i];
+    return largest;
+}
+
+static float pack_int8(int8_t *codes, const float *x, uint32_t n) {
+    uint32_t largest = largest_bits(x, n);
+    float scale = largest < 0x7f800000u ? bits_to_f32(largest) / 127.0f : NAN;
+    if (!(scale > 0.0f)) {
+        memset(codes, 0, n);
+        return scale;
+    }
+    FOR_VECTORS(i, n) {
+        vec v = vec_div(load_at(x, i, n), vec_set(scale));
+        byte_store_n(codes + i, vec_to_int8(v), lanes_at(i, n));
+    }
+    return scale;
+}
+
 static void pack(void *y, const float *x, enum dtype dtype, uint32_t n) {
     switch (dtype) {
     case DTYPE_F16: pack_as(y, x, DTYPE_F16, n); break;
     case DTYPE_BF16: pack_as(y, x, DTYPE_BF16, n); break;
+    case DTYPE_E4M3: pack_e4m3(y, x, n); break;
+    case DTYPE_I8: check(!"int8 has a scale: pack_int8"); break;
     default: memcpy(y, x, n * sizeof *x);
     }
 }
@@ -231,6 +272,7 @@ static const struct kernel_ops ops = {
     .log_sum_exp = log_sum_exp,
     .unpack = unpack,
     .pack = pack,
+    .pack_int8 = pack_int8,
 };
 
 const struct kernel_ops *KERNEL_SYMBOL(kernel_ops)(void) {

@@ -16,6 +16,10 @@
 INLINE vec element_load(const unsigned char *base, enum dtype dtype, size_t index) {
     const unsigned char *p = base + index * dtype_bytes(dtype);
     if (dtype == DTYPE_F32) return vec_load(p);
+    if (dtype_bytes(dtype) == 1) {
+        __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)p);
+        return dtype == DTYPE_E4M3 ? vec_from_e4m3(bytes) : vec_from_int8(bytes);
+    }
     __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)p);
     return dtype == DTYPE_F16 ? vec_from_f16(half) : vec_from_bf16(half);
 }
@@ -23,6 +27,10 @@ INLINE vec element_load(const unsigned char *base, enum dtype dtype, size_t inde
 INLINE vec element_load_n(const unsigned char *base, enum dtype dtype, size_t index, uint32_t n) {
     const unsigned char *p = base + index * dtype_bytes(dtype);
     if (dtype == DTYPE_F32) return vec_load_n(p, n);
+    if (dtype_bytes(dtype) == 1) {
+        __m128i bytes = byte_load_n(p, n);
+        return dtype == DTYPE_E4M3 ? vec_from_e4m3(bytes) : vec_from_int8(bytes);
+    }
     __m256i half = half_load_n(p, n);
     return dtype == DTYPE_F16 ? vec_from_f16(half) : vec_from_bf16(half);
 }

@@ -138,6 +138,16 @@ INLINE void half_store_n(void *p, __m256i a, uint32_t n) {
     memcpy(p, h, n * sizeof *h);
 }
 
+INLINE __m128i byte_load_n(const void *p, uint32_t n) {
+    uint8_t b[VEC_LANES] = {0};
+    memcpy(b, p, n);
+    return _mm_loadu_si128((const __m128i *)(const void *)b);
+}
+INLINE vec vec_from_int8(__m128i b) {
+    return vec_pair(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(b)),
+                    _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(b, 8))));
+}
+
 // Rows of a register tile, and the panels beside each other that fill 16 registers with it.
 #define TILE_ROWS 4
 #define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)

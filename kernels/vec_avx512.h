@@ -96,6 +96,13 @@ INLINE void half_store_n(void *p, __m256i h, uint32_t n) {
     _mm256_mask_storeu_epi16(p, vec_mask(n), h);
 }
 
+INLINE __m128i byte_load_n(const void *p, uint32_t n) {
+    return _mm_maskz_loadu_epi8(vec_mask(n), p);
+}
+INLINE vec vec_from_int8(__m128i b) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b));
+}
+
 // Rows of a register tile, and the panels beside each other that fill 32 registers with it.
 #define TILE_ROWS 8
 #define TILE_PANELS(rows) ((rows) <= 4 ? 4 : 2)

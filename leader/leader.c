@@ -140,9 +140,11 @@ static int check_config(const struct leader_config *c, struct err_text *e) {
                            INT64_MAX / 4, e);
     if (err == 0 && c->kv_cache_bytes == 0)
         err = check_number("kv cache per cent", c->kv_cache_percent, 1, 100, e);
-    if (err == 0 && c->kv_dtype == DTYPE_F16)
-        err = err_set(e, ERR_FATAL_CONFIG,
-                      "kv cache dtype float16 is not supported: float32 and bfloat16 are");
+    if (err == 0 && !dtype_is_kv(c->kv_dtype))
+        err =
+            err_set(e, ERR_FATAL_CONFIG,
+                    "kv cache dtype %s is not supported: float32, bfloat16, fp8_e4m3 and int8 are",
+                    dtype_name(c->kv_dtype));
     return err;
 }
 

@@ -237,10 +237,13 @@ static int open_fabric(struct process *p, struct err_text *e) {
 
 // --- the scheduler
 
+// The option table knows the choices; two of them are vLLM's other names.
 static enum dtype kv_dtype(const struct process *p) {
     const struct leader_options *o = &p->options;
-    if (strcmp(o->kv_cache_dtype, "auto") != 0)
-        return strcmp(o->kv_cache_dtype, "float32") == 0 ? DTYPE_F32 : DTYPE_BF16;
+    enum dtype dtype;
+    if (dtype_kv_parse(o->kv_cache_dtype, &dtype)) return dtype;
+    if (strcmp(o->kv_cache_dtype, "fp8") == 0) return DTYPE_E4M3;
+    if (strcmp(o->kv_cache_dtype, "int8_per_token_head") == 0) return DTYPE_I8;
     bool f32 = strcmp(o->dtype, "auto") == 0 ? p->spec.dtype == DTYPE_F32
                                              : strcmp(o->dtype, "float32") == 0;
     return f32 ? DTYPE_F32 : DTYPE_BF16;

@@ -73,7 +73,7 @@ static double kv_usage(const struct leader_view *v) {
     return v->kv_blocks == 0 ? 0 : (double)v->kv_blocks_used / v->kv_blocks;
 }
 
-static void queue_families(struct page *p, const struct leader_view *v) {
+static void queue_families(struct page *p, const struct serving *s, const struct leader_view *v) {
     gauge(p, "vllm:num_requests_running", v->n_running, "Requests that hold a slot of a worker.");
     gauge(p, "vllm:num_requests_waiting", v->n_waiting, "Requests that wait for a slot.");
     metrics_family(p->out, "vllm:num_requests_waiting_by_reason", "gauge",
@@ -87,6 +87,7 @@ static void queue_families(struct page *p, const struct leader_view *v) {
     metrics_label(&p->labels, "engine", "0");
     number_label(p, "block_size", KV_BLOCK_TOKENS);
     number_label(p, "num_gpu_blocks", v->kv_blocks);
+    metrics_label(&p->labels, "cache_dtype", s->kv_dtype);
     metrics_count(p->out, "vllm:cache_config_info", &p->labels, 1);
     counter(p, "vllm:prefix_cache_queries_total", v->prefix_queries,
             "Prompt tokens looked for in the prefix cache.");
@@ -282,7 +283,7 @@ void status_metrics(struct buf *out, struct serving *s, struct http *http) {
     metrics_label(&p.model, "model_name", s->model_name);
     metrics_label(&p.model, "engine", "0");
     if (s->engine->view(s->engine->self, &view) == 0) {
-        queue_families(&p, &view);
+        queue_families(&p, s, &view);
         member_families(&p, &view);
         expert_family(&p, s, &view);
         step_families(&p, &view);

@@ -101,6 +101,7 @@ static void numbers(struct buf *out, const struct serving *s, const struct leade
     member_count(out, "block_tokens", KV_BLOCK_TOKENS);
     member_count(out, "blocks", v->kv_blocks);
     member_count(out, "blocks_used", v->kv_blocks_used);
+    member_text(out, "dtype", s->kv_dtype);
     close_as(out, "},");
     open(out, "totals");
     member_count(out, "prompt_tokens", v->prompt_tokens);

@@ -1,10 +1,13 @@
 // kv.c: see kv.h. A page keeps keys as [key_dim][16] and values as [16][value_dim], as attend_job
-// wants them.
+// wants them; a page of int8 also [16] scales behind each.
 #include "worker/kv.h"
 
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
+
+#define KEY_DIM_MAX (LATENT_DIM_MAX + HEAD_DIM_MAX) // of latent attention, the wider one
 
 uint64_t kv_block_bytes(const struct model_spec *spec, enum dtype dtype) {
     return KV_BLOCK_TOKENS * spec_kv_token_bytes(spec, dtype); // limits.h keeps it far below 2^64
@@ -15,12 +18,12 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->dtype = sizes->dtype;
     kv->key_dim = spec_key_dim(spec);
     kv->value_dim = spec_value_dim(spec);
+    check(kv->key_dim <= KEY_DIM_MAX);
     kv->n_heads = spec_kv_heads(spec);
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
-    size_t element = dtype_bytes(sizes->dtype);
-    kv->key_bytes = KV_BLOCK_TOKENS * kv->key_dim * element;
-    kv->page_bytes = kv->key_bytes + KV_BLOCK_TOKENS * kv->value_dim * element;
+    kv->key_bytes = KV_BLOCK_TOKENS * kv_row_bytes(kv->dtype, kv->key_dim);
+    kv->page_bytes = kv->key_bytes + KV_BLOCK_TOKENS * kv_row_bytes(kv->dtype, kv->value_dim);
     kv->block_stride = kv->page_bytes * kv->n_heads;
     kv->layer_stride = kv->block_stride * sizes->n_blocks;
     kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(spec, sizes->dtype));
@@ -66,26 +69,65 @@ const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head) {
     return kv->pages + page_offset(kv, layer, head, 0) + kv->key_bytes;
 }
 
-static void write_keys_f32(float *page, const float *key, uint32_t n) {
+static void spread_32(float *page, const float *key, uint32_t n) {
     for (uint32_t d = 0; d < n; d++)
         page[(size_t)d * KV_BLOCK_TOKENS] = key[d];
 }
 
-static void write_keys_bf16(uint16_t *page, const float *key, uint32_t n) {
+static void spread_16(uint16_t *page, const float *key, uint32_t n) {
     for (uint32_t d = 0; d < n; d++)
         page[(size_t)d * KV_BLOCK_TOKENS] = f32_to_bf16(key[d]);
+}
+
+static void spread_8(uint8_t *page, const uint8_t *key, uint32_t n) {
+    for (uint32_t d = 0; d < n; d++)
+        page[(size_t)d * KV_BLOCK_TOKENS] = key[d];
+}
+
+// What is written for one token: its place in the page of one layer and head.
+struct kv_row {
+    const struct kv *kv;
+    const struct kernel_ops *ops;
+    uint8_t *keys, *values; // of the page
+    uint32_t token;         // in the page
+};
+
+static void write_plain(const struct kv_row *r, const float *key, const float *value) {
+    const struct kv *kv = r->kv;
+    uint8_t codes[KEY_DIM_MAX];
+    if (kv->dtype == DTYPE_F32) {
+        spread_32((float *)r->keys + r->token, key, kv->key_dim);
+    } else if (kv->dtype == DTYPE_BF16) {
+        spread_16((uint16_t *)r->keys + r->token, key, kv->key_dim);
+    } else {
+        r->ops->pack(codes, key, kv->dtype, kv->key_dim);
+        spread_8(r->keys + r->token, codes, kv->key_dim);
+    }
+    size_t row_bytes = kv->value_dim * dtype_bytes(kv->dtype);
+    r->ops->pack(r->values + r->token * row_bytes, value, kv->dtype, kv->value_dim);
+}
+
+// Behind the codes of a page stand the scales of its tokens.
+static float *scales_of(uint8_t *page, uint32_t dim) {
+    return (float *)(page + (size_t)KV_BLOCK_TOKENS * dim);
+}
+
+static void write_int8(const struct kv_row *r, const float *key, const float *value) {
+    const struct kv *kv = r->kv;
+    int8_t codes[KEY_DIM_MAX], *values = (int8_t *)r->values + (size_t)r->token * kv->value_dim;
+    scales_of(r->keys, kv->key_dim)[r->token] = r->ops->pack_int8(codes, key, kv->key_dim);
+    spread_8(r->keys + r->token, (const uint8_t *)codes, kv->key_dim);
+    scales_of(r->values, kv->value_dim)[r->token] = r->ops->pack_int8(values, value, kv->value_dim);
 }
 
 void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
               const float *key, const float *value) {
     const struct kv_table *table = &kv->tables[at->slot];
-    uint32_t token = at->position % KV_BLOCK_TOKENS;
     uint32_t block = table->blocks[at->position / KV_BLOCK_TOKENS];
     uint8_t *page = kv->pages + page_offset(kv, at->layer, at->head, block);
-    if (kv->dtype == DTYPE_F32)
-        write_keys_f32((float *)page + token, key, kv->key_dim);
+    struct kv_row row = {kv, ops, page, page + kv->key_bytes, at->position % KV_BLOCK_TOKENS};
+    if (kv->dtype == DTYPE_I8)
+        write_int8(&row, key, value);
     else
-        write_keys_bf16((uint16_t *)page + token, key, kv->key_dim);
-    size_t row_bytes = kv->value_dim * dtype_bytes(kv->dtype);
-    ops->pack(page + kv->key_bytes + token * row_bytes, value, kv->dtype, kv->value_dim);
+        write_plain(&row, key, value);
 }

@@ -135,6 +135,7 @@ static int check_range(const char *field, uint64_t value, uint64_t least, uint64
 
 static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text *e) {
     struct link_dtype dtype;
+    enum dtype kv_dtype;
     int rc = check_range("welcome.n_ranks", m->n_ranks, 1, RANKS_MAX, e);
     if (rc == 0) rc = check_range("welcome.rank", m->rank, 0, m->n_ranks - 1, e);
     if (rc == 0) rc = check_range("welcome.max_num_seqs", m->max_num_seqs, 1, SEQS_MAX, e);
@@ -150,9 +151,9 @@ static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text
     if (!link_dtype_parse(m->dtype, &dtype))
         return err_set(e, ERR_PEER_PROTOCOL,
                        "welcome.dtype %.32s is not auto, float32, float16 or bfloat16", m->dtype);
-    if (!link_dtype_parse(m->kv_cache_dtype, &dtype) || dtype.automatic || dtype.dtype == DTYPE_F16)
+    if (!dtype_kv_parse(m->kv_cache_dtype, &kv_dtype))
         return err_set(e, ERR_PEER_PROTOCOL,
-                       "welcome.kv_cache_dtype %.32s is not float32 or bfloat16",
+                       "welcome.kv_cache_dtype %.32s is not float32, bfloat16, fp8_e4m3 or int8",
                        m->kv_cache_dtype);
     if (strcmp(m->arithmetic_class, "base") != 0)
         return err_set(e, ERR_PEER_REFUSED,

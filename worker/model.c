@@ -23,8 +23,9 @@ struct model {
 
 static int check_config(const struct model_config *c, struct err_text *e) {
     const struct model_spec *spec = c->weights->spec;
-    if (c->kv_dtype != DTYPE_F32 && c->kv_dtype != DTYPE_BF16)
-        return err_set(e, ERR_FATAL_CONFIG, "kv_cache_dtype %s is not float32 or bfloat16",
+    if (!dtype_is_kv(c->kv_dtype))
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "kv_cache_dtype %s is not float32, bfloat16, fp8_e4m3 or int8",
                        dtype_name(c->kv_dtype));
     if (c->n_slots == 0 || c->n_slots > SEQS_MAX)
         return err_set(e, ERR_FATAL_CONFIG, "max_num_seqs %u is not within 1 to %d", c->n_slots,

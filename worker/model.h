@@ -39,7 +39,7 @@ struct model_config {
     struct fabric *fabric; // connected; ranks 0..n_ranks-1
     uint32_t rank;
     uint32_t n_slots, rows_max, max_model_len, kv_blocks;
-    enum dtype kv_dtype; // F32 or BF16
+    enum dtype kv_dtype; // one that dtype_is_kv
     bool digest;
     int64_t exchange_timeout_ns; // bound of one all-to-all
 };

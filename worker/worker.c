@@ -308,14 +308,14 @@ static int say_loaded(struct worker *w, struct err_text *e) {
 }
 
 static void take_terms(struct terms *t, const Moesaic__Control__V1__Welcome *m) {
-    struct link_dtype kv = {0};
-    check(link_dtype_parse(m->kv_cache_dtype, &kv)); // link_decode checked it
+    enum dtype kv_dtype = DTYPE_F32;
+    check(dtype_kv_parse(m->kv_cache_dtype, &kv_dtype)); // link_decode checked it
     *t = (struct terms){.rank = m->rank,
                         .n_ranks = m->n_ranks,
                         .n_slots = m->max_num_seqs,
                         .rows_max = m->max_num_batched_tokens,
                         .max_model_len = m->max_model_len,
-                        .kv_dtype = kv.dtype,
+                        .kv_dtype = kv_dtype,
                         .kv_bytes = m->kv_cache_bytes,
                         .kv_percent = m->kv_cache_percent,
                         .digest = m->digest};

@@ -27,7 +27,7 @@ static const struct foreign_row rows[] = {
     {FOREIGN_REFUSED,
      "l: reverse-prompt=", .says = "stop strings are the field stop of the request"},
     {FOREIGN_REFUSED, "l: -ctk= cache-type-k= -ctv= cache-type-v=", .fine = "auto",
-     .says = "keys and values have one type: use --kv-cache-dtype float32 or bfloat16"},
+     .says = "keys and values have one type: use --kv-cache-dtype"},
     {FOREIGN_REFUSED, "l: -t= threads=", .fine = "-1",
      .says = "workers compute: use moe-worker --threads N"},
     {FOREIGN_REFUSED, "l: -tb= threads-batch=", .fine = "-1",

@@ -125,8 +125,9 @@ static const struct option leader_options[] = {
      .choices = "auto|float32|float16|bfloat16",
      .help = "Format to hold weights in; auto: the checkpoint's."},
     {"kv-cache-dtype", OPTION_CHOICE, LEADER(kv_cache_dtype), .fallback = "auto",
-     .argument = "TYPE", .choices = "auto|float32|bfloat16",
-     .help = "Format of KV pages; auto: float32 for float32 weights, else bfloat16."},
+     .argument = "TYPE", .choices = "auto|float32|bfloat16|fp8|fp8_e4m3|int8|int8_per_token_head",
+     .help = "Format of KV pages; auto: float32 for float32 weights, else bfloat16. fp8 is "
+             "fp8_e4m3, int8 is int8_per_token_head (docs/kv-types.md: what they cost)."},
     {"kv-cache-memory", OPTION_SHARE, LEADER(kv_cache_memory), .fallback = "10%",
      .argument = "SIZE",
      .help = "KV pages of each worker: bytes (512MiB) or per cent of the worker's memory."},

@@ -14,6 +14,7 @@
 #include "common/model/config.h"
 #include "common/model/families/families.h"
 #include "common/model/safetensors.h"
+#include "kernels/ops.h"
 
 #define IN_TABLE(name, types) &family_##name,
 const struct family *const family_table[] = {FAMILIES(IN_TABLE) NULL};
@@ -223,6 +224,7 @@ uint32_t spec_inner_segments(uint32_t inner) {
 }
 
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
-    uint64_t dims = spec_key_dim(spec) + spec_value_dim(spec);
-    return spec->n_layers * dims * spec_kv_heads(spec) * dtype_bytes(kv_dtype);
+    uint64_t row =
+        kv_row_bytes(kv_dtype, spec_key_dim(spec)) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
+    return spec->n_layers * row * spec_kv_heads(spec);
 }

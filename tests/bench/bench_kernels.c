@@ -194,16 +194,32 @@ static void call_attend(const struct bench *b, void *context) {
     b->ops->attend(context);
 }
 
+// Halves of pages: codes or numbers, of int8 with any scale that is one.
+static void fill_halves(const struct bench *b, unsigned char *half, uint32_t n, enum dtype dtype) {
+    enum { DIM = 128 };
+    float *source = floats(16 * DIM), scale[16];
+    for (uint32_t i = 0; i < n; i++, half += 16 * kv_row_bytes(dtype, DIM)) {
+        if (dtype != DTYPE_I8) {
+            b->ops->pack(half, source, dtype, 16 * DIM);
+            continue;
+        }
+        scale[0] = b->ops->pack_int8((int8_t *)half, source, 16 * DIM);
+        for (int token = 1; token < 16; token++)
+            scale[token] = scale[0];
+        memcpy(half + 16 * DIM, scale, sizeof scale);
+    }
+    mem_pages_free(source, 0);
+}
+
 static void bench_attend(const struct bench *b, uint32_t n_keys, uint32_t n_q, enum dtype dtype) {
     enum { DIM = 128 };
     uint32_t n_blocks = n_keys / 16, first[256] = {0}, n[256],
              *table = mem_array(n_blocks, sizeof *table);
-    size_t half = (size_t)16 * DIM * dtype_bytes(dtype), bytes = n_blocks * 2 * half;
-    float *source = floats((size_t)n_blocks * 32 * DIM), *q = floats((size_t)n_q * DIM),
-          *out = floats((size_t)n_q * DIM);
+    size_t half = 16 * kv_row_bytes(dtype, DIM), bytes = n_blocks * 2 * half;
+    float *q = floats((size_t)n_q * DIM), *out = floats((size_t)n_q * DIM);
     unsigned char *pages = mem_pages(bytes, 64);
     check(table != NULL && pages != NULL && n_q <= 256);
-    b->ops->pack(pages, source, dtype, n_blocks * 32 * DIM);
+    fill_halves(b, pages, 2 * n_blocks, dtype);
     for (uint32_t i = 0; i < n_blocks; i++)
         table[i] = i * 7 % n_blocks;
     for (uint32_t i = 0; i < n_q; i++)
@@ -230,7 +246,6 @@ static void bench_attend(const struct bench *b, uint32_t n_keys, uint32_t n_q, e
     line.flops = 4.0 * n_q * n_keys * DIM;
     snprintf(line.shape, sizeof line.shape, "%ux%u", n_keys, (unsigned)DIM);
     print_line(b, &line, best_ns(b, call_attend, &job));
-    mem_pages_free(source, 0);
     mem_pages_free(q, 0);
     mem_pages_free(out, 0);
     mem_pages_free(pages, bytes);
@@ -324,7 +339,8 @@ static void bench_table(const struct bench *b) {
                                             .n_out = shapes[s].n_out,
                                             .n_in = shapes[s].n_in,
                                             .n_segments = shapes[s].n_segments});
-    for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype += DTYPE_BF16) {
+    for (int dtype = DTYPE_F32; dtype < DTYPE_KV_COUNT; dtype++) {
+        if (!dtype_is_kv((enum dtype)dtype)) continue;
         bench_attend(b, 2048, 1, (enum dtype)dtype);
         bench_attend(b, 2048, 8, (enum dtype)dtype);
         if (!slow) bench_attend(b, 32768, 8, (enum dtype)dtype);

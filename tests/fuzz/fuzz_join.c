@@ -140,7 +140,8 @@ static void say_welcome(struct stage *s, uint8_t choice) {
     w.build_id = (char *)"fuzzed";
     w.arithmetic_class = (char *)"base";
     w.dtype = (char *)"auto";
-    w.kv_cache_dtype = (char *)(choice & 1 ? "float32" : "bfloat16");
+    static const char *const kv_types[] = {"bfloat16", "float32", "fp8_e4m3", "int8"};
+    w.kv_cache_dtype = (char *)kv_types[choice & 3];
     w.max_num_seqs = SLOTS;
     w.max_num_batched_tokens = ROWS;
     w.max_model_len = 128;

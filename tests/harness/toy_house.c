@@ -45,6 +45,7 @@ void toy_house_start(struct toy_house *h, const struct toy_house_config *config)
                                    .fingerprint = "fp",
                                    .version = "1",
                                    .build_id = "b",
+                                   .kv_dtype = "float32",
                                    .max_model_len = config->max_model_len,
                                    .digest = true,
                                    .log = {.requests = LOG_DEBUG, .bytes_max = 200},

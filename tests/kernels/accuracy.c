@@ -82,7 +82,7 @@ END_TEST
 
 static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
     enum { DIM = 24 };
-    struct test_pages s = test_pages_make(n, DIM, dtype);
+    struct test_pages s = test_pages_make(n, DIM, dtype, false);
     struct attend_job job = test_pages_job(&s);
     float q[DIM], out[DIM];
     test_fill(q, DIM);
@@ -115,12 +115,51 @@ static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
 START_TEST(attend_is_softmax_of_scores_times_values) {
     const uint32_t lengths[] = {1, 15, 16, 17, 511, 512, 513, 1100};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        for (int dtype = DTYPE_F32; dtype <= DTYPE_BF16; dtype += DTYPE_BF16) {
+        for (int dtype = 0; dtype < DTYPE_KV_COUNT; dtype++) {
+            if (!dtype_is_kv((enum dtype)dtype)) continue;
             check_attend(0, lengths[i], (enum dtype)dtype);
             check_attend(lengths[i] / 2, lengths[i], (enum dtype)dtype);
             check_attend(lengths[i] - 1, lengths[i], (enum dtype)dtype);
         }
     }
+}
+END_TEST
+
+START_TEST(int8_is_within_half_a_step_of_the_largest) {
+    float x[333];
+    int8_t codes[333];
+    for (int round = 0; round < 50; round++) {
+        float largest = 0, size = ldexpf(1.0f, round * 5 - 120);
+        test_fill(x, 333);
+        for (int i = 0; i < 333; i++) {
+            x[i] *= size;
+            largest = fmaxf(largest, fabsf(x[i]));
+        }
+        float scale = ref->pack_int8(codes, x, 333);
+        ck_assert_float_eq(scale, largest / 127.0f);
+        for (int i = 0; i < 333; i++)
+            ck_assert_double_le(fabs((double)codes[i] * (double)scale - (double)x[i]),
+                                0.5001 * (double)scale);
+    }
+}
+END_TEST
+
+START_TEST(int8_of_zeros_or_of_what_is_no_number) {
+    float x[5] = {0.0f, -0.0f, 0.0f, 0.0f, 0.0f};
+    int8_t codes[5] = {1, 1, 1, 1, 1};
+    ck_assert_float_eq(ref->pack_int8(codes, x, 5), 0.0f);
+    for (int i = 0; i < 5; i++)
+        ck_assert_int_eq(codes[i], 0);
+    const float bad[] = {INFINITY, -INFINITY, NAN};
+    for (int i = 0; i < 3; i++) {
+        x[0] = 1.0f, x[3] = bad[i];
+        ck_assert(isnan(ref->pack_int8(codes, x, 5)));
+        ck_assert_int_eq(codes[0], 0);
+    }
+    // Of the smallest numbers not even the scale is exact: codes do not leave their range.
+    x[3] = 190 * 0x1p-149f, x[0] = -x[3];
+    ck_assert_float_eq(ref->pack_int8(codes, x, 5), 0x1p-149f);
+    ck_assert(codes[3] == 127 && codes[0] == -127);
 }
 END_TEST
 
@@ -197,6 +236,8 @@ int main(void) {
         matmul_adds_segments_as_a_tree_of_neighbours,
         matrix_pack_reads_any_stride_alignment_and_format,
         attend_is_softmax_of_scores_times_values,
+        int8_is_within_half_a_step_of_the_largest,
+        int8_of_zeros_or_of_what_is_no_number,
         rows_match_double_precision,
         rope_rotates_pairs_of_the_two_halves,
         log_sum_exp_refuses_what_is_not_finite,

@@ -108,6 +108,38 @@ static double half_value(uint16_t h) {
     return h & 0x8000 ? -magnitude : magnitude;
 }
 
+START_TEST(e4m3_converts_both_ways_exactly) {
+    for (uint32_t code = 0; code < 256; code++) {
+        float f = e4m3_to_f32((uint8_t)code);
+        ck_assert_uint_eq(f32_to_e4m3(f), code);
+        if ((code & 0x7f) == 0x7f) {
+            ck_assert(isnan(f));
+            continue;
+        }
+        int exponent = (int)(code >> 3 & 15), mantissa = (int)(code & 7);
+        double want = exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
+        ck_assert_double_eq((double)f, code & 0x80 ? -want : want);
+    }
+}
+END_TEST
+
+START_TEST(e4m3_rounds_to_nearest_even_and_saturates) {
+    for (uint32_t code = 0; code < 0x7e; code++) {
+        float low = e4m3_to_f32((uint8_t)code), high = e4m3_to_f32((uint8_t)(code + 1)),
+              middle = (low + high) / 2;
+        ck_assert_uint_eq(f32_to_e4m3(middle), code + (code & 1));
+        ck_assert_uint_eq(f32_to_e4m3(nextafterf(middle, 0.0f)), code);
+        ck_assert_uint_eq(f32_to_e4m3(-nextafterf(middle, INFINITY)), 0x80u | (code + 1));
+    }
+    ck_assert_uint_eq(f32_to_e4m3(464.0f), 0x7e);
+    ck_assert_uint_eq(f32_to_e4m3(-3.4e38f), 0xfe);
+    ck_assert_uint_eq(f32_to_e4m3(INFINITY), 0x7f);
+    ck_assert_uint_eq(f32_to_e4m3(-NAN) & 0x7f, 0x7f);
+    ck_assert_uint_eq(f32_to_e4m3(0x1p-149f), 0);
+    ck_assert_uint_eq(f32_to_e4m3(-0.0f), 0x80);
+}
+END_TEST
+
 START_TEST(f16_converts_both_ways_exactly) {
     for (uint32_t h = 0; h < 65536; h++) {
         float f = f16_to_f32((uint16_t)h);
@@ -155,6 +187,8 @@ int main(void) {
         log_is_correctly_rounded_nearly_everywhere,
         sigmoid_and_silu_follow_their_definition,
         rope_tables_match_double_precision,
+        e4m3_converts_both_ways_exactly,
+        e4m3_rounds_to_nearest_even_and_saturates,
         f16_converts_both_ways_exactly,
         f16_rounds_to_nearest_even,
         thread_init_restores_rounding,

@@ -38,6 +38,7 @@ static int equal_main(const char *name) {
         zero_of_either_sign_is_the_same_maximum,
         exp_equals_its_scalar_form_on_all_floats,
         pack_and_unpack_equal_the_oracle_on_any_bits,
+        pack_int8_equals_the_oracle,
         unpack_reads_at_odd_addresses,
     };
     return test_run(name, tests, sizeof tests / sizeof *tests);

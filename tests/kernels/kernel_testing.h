@@ -100,59 +100,97 @@ static inline void test_matrix_free(struct matrix *w) {
 // Values as the format holds them.
 static inline float test_rounded(float x, enum dtype dtype) {
     if (dtype == DTYPE_F16) return f16_to_f32(f32_to_f16(x));
+    if (dtype == DTYPE_E4M3) return e4m3_to_f32(f32_to_e4m3(x));
     return dtype == DTYPE_BF16 ? bf16_to_f32(f32_to_bf16(x)) : x;
 }
 
 // One sequence's pages of one KV head, in shuffled order, K and V in one block; every slot past
-// n_keys is NaN.
+// n_keys is NaN (of int8: its scale).
 struct test_pages {
-    uint32_t n_keys, head_dim, n_blocks;
+    uint32_t n_keys, head_dim, value_dim, n_blocks;
     enum dtype dtype;
-    size_t half_bytes; // of K, and of V
+    size_t key_bytes, page_bytes; // of K; of K and V
     unsigned char *data;
     uint32_t *table;
-    float *k, *v; // [n_keys, head_dim], as stored
+    float *k, *v; // [n_keys, head_dim] and [n_keys, value_dim], as stored
 };
 
+static inline unsigned char *test_page(const struct test_pages *s, uint32_t key, bool value) {
+    return s->data + s->table[key / 16] * s->page_bytes + (value ? s->key_bytes : 0);
+}
+
+static inline uint32_t test_page_dim(const struct test_pages *s, bool value) {
+    return value ? s->value_dim : s->head_dim;
+}
+
+// Of int8, x is the code.
 static inline void test_page_put(struct test_pages *s, uint32_t key, uint32_t d, bool value,
                                  float x) {
-    unsigned char *page =
-        s->data + s->table[key / 16] * 2 * s->half_bytes + (value ? s->half_bytes : 0);
-    size_t index = value ? (size_t)(key % 16) * s->head_dim + d : (size_t)d * 16 + key % 16;
+    unsigned char *page = test_page(s, key, value);
+    size_t index = value ? (size_t)(key % 16) * s->value_dim + d : (size_t)d * 16 + key % 16;
     uint16_t half = f32_to_bf16(x);
     if (s->dtype == DTYPE_F32)
         memcpy(page + index * 4, &x, 4);
-    else
+    else if (s->dtype == DTYPE_BF16)
         memcpy(page + index * 2, &half, 2);
+    else if (s->dtype == DTYPE_E4M3)
+        page[index] = f32_to_e4m3(x);
+    else
+        page[index] = (unsigned char)(int)(isnan(x) ? 0 : x);
 }
 
+static inline void test_page_scale(struct test_pages *s, uint32_t key, bool value, float scale) {
+    unsigned char *scales = test_page(s, key, value) + (size_t)16 * test_page_dim(s, value);
+    if (s->dtype == DTYPE_I8) memcpy(scales + key % 16 * sizeof scale, &scale, sizeof scale);
+}
+
+// Whoever looks at this key gets NaN.
+static inline void test_page_poison(struct test_pages *s, uint32_t key) {
+    for (int value = 0; value <= 1; value++) {
+        for (uint32_t d = 0; d < test_page_dim(s, value); d++)
+            test_page_put(s, key, d, value, NAN);
+        test_page_scale(s, key, value, NAN);
+    }
+}
+
+static inline void test_page_fill(struct test_pages *s, uint32_t key, bool value) {
+    uint32_t dim = test_page_dim(s, value);
+    bool codes = s->dtype == DTYPE_I8;
+    float scale = codes ? (0.5f + fabsf(test_uniform())) / 127.0f : 1.0f;
+    float *stored = (value ? s->v : s->k) + (size_t)key * dim;
+    test_page_scale(s, key, value, scale);
+    for (uint32_t d = 0; d < dim; d++) {
+        float x = codes ? rintf(127.0f * test_uniform()) : test_rounded(test_uniform(), s->dtype);
+        test_page_put(s, key, d, value, x);
+        stored[d] = x * scale;
+    }
+}
+
+// Narrow: values have half the dimensions of keys.
 static inline struct test_pages test_pages_make(uint32_t n_keys, uint32_t head_dim,
-                                                enum dtype dtype) {
+                                                enum dtype dtype, bool narrow) {
     struct test_pages s = {
         .n_keys = n_keys, .head_dim = head_dim, .dtype = dtype, .n_blocks = (n_keys + 15) / 16};
-    s.half_bytes = (size_t)head_dim * 16 * dtype_bytes(dtype);
-    s.data = test_guarded(s.n_blocks * 2 * s.half_bytes);
+    s.value_dim = narrow ? (head_dim + 1) / 2 : head_dim;
+    s.key_bytes = 16 * kv_row_bytes(dtype, head_dim);
+    s.page_bytes = s.key_bytes + 16 * kv_row_bytes(dtype, s.value_dim);
+    s.data = test_guarded(s.n_blocks * s.page_bytes);
     s.table = mem_array(s.n_blocks, sizeof *s.table);
     s.k = mem_array((size_t)n_keys * head_dim, sizeof(float));
-    s.v = mem_array((size_t)n_keys * head_dim, sizeof(float));
+    s.v = mem_array((size_t)n_keys * s.value_dim, sizeof(float));
     for (uint32_t b = 0; b < s.n_blocks; b++)
         s.table[b] = s.n_blocks - 1 - b;
-    for (uint32_t key = 0; key < s.n_blocks * 16; key++) {
-        for (uint32_t d = 0; d < head_dim; d++) {
-            float k = key < n_keys ? test_rounded(test_uniform(), dtype) : NAN;
-            float v = key < n_keys ? test_rounded(test_uniform(), dtype) : NAN;
-            test_page_put(&s, key, d, false, k);
-            test_page_put(&s, key, d, true, v);
-            if (key >= n_keys) continue;
-            s.k[(size_t)key * head_dim + d] = k;
-            s.v[(size_t)key * head_dim + d] = v;
-        }
+    for (uint32_t key = 0; key < n_keys; key++) {
+        test_page_fill(&s, key, false);
+        test_page_fill(&s, key, true);
     }
+    for (uint32_t key = n_keys; key < s.n_blocks * 16; key++)
+        test_page_poison(&s, key);
     return s;
 }
 
 static inline void test_pages_free(struct test_pages *s) {
-    test_guarded_free(s->data, s->n_blocks * 2 * s->half_bytes);
+    test_guarded_free(s->data, s->n_blocks * s->page_bytes);
     mem_free(s->table);
     mem_free(s->k);
     mem_free(s->v);
@@ -162,11 +200,11 @@ static inline void test_pages_free(struct test_pages *s) {
 static inline struct attend_job test_pages_job(const struct test_pages *s) {
     return (struct attend_job){
         .head_dim = s->head_dim,
-        .value_dim = s->head_dim,
+        .value_dim = s->value_dim,
         .block_table = s->table,
         .k_base = s->data,
-        .v_base = s->data + s->half_bytes,
-        .block_stride = 2 * s->half_bytes,
+        .v_base = s->data + s->key_bytes,
+        .block_stride = s->page_bytes,
         .kv_dtype = s->dtype,
         .scale = 1.0f / sqrtf((float)s->head_dim),
     };

@@ -434,6 +434,8 @@ START_TEST(spec_segments_is_the_largest_power_of_two_up_to_eight) {
     struct model_spec s = accept_patched(qwen_base, "{}");
     ck_assert_uint_eq(spec_attn_segments(&s), 8);
     ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_BF16), 4 * 2 * 2 * 32 * 2);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_E4M3), 4 * 2 * 2 * 32);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_I8), 4 * 2 * 2 * (32 + 4));
 }
 END_TEST
 

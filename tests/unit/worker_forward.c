@@ -8,7 +8,8 @@
 #include "tests/harness/suite.h"
 
 static void (*const specs[])(struct model_spec *) = {tiny_spec, tiny_spec_odd};
-static const enum dtype kvs[] = {DTYPE_F32, DTYPE_BF16};
+static const enum dtype kvs[] = {DTYPE_F32, DTYPE_BF16, DTYPE_E4M3, DTYPE_I8};
+#define N_KVS (int)(sizeof kvs / sizeof *kvs)
 
 START_TEST(different_requests_and_models_answer_differently) {
     struct answers a = answers_of((struct answers_way){0}),
@@ -27,7 +28,7 @@ START_TEST(different_requests_and_models_answer_differently) {
 END_TEST
 
 START_TEST(chunks_change_nothing) {
-    struct answers_way way = {.spec = specs[_i / 2], .kv = kvs[_i % 2]};
+    struct answers_way way = {.spec = specs[_i / N_KVS], .kv = kvs[_i % N_KVS]};
     struct answers expected = answers_of(way);
     static const uint32_t chunks[] = {1, 7, 16, 100};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
@@ -66,6 +67,7 @@ START_TEST(kernel_tables_change_nothing) {
     enum dtype weights = _i % DTYPE_COUNT;
     struct answers_way way = {
         .spec = specs[_i / DTYPE_COUNT], .ops = kernel_ops_ref(), .weights = weights};
+    way.kv = kvs[(_i + 2) % N_KVS];
     struct answers expected = answers_of(way);
     char names[256], *rest = names;
     snprintf(names, sizeof names, "%s", kernel_ops_available());
@@ -82,7 +84,7 @@ int main(void) {
     TCase *tests = tcase_create("one answer");
     tcase_set_timeout(tests, 800);
     tcase_add_test(tests, different_requests_and_models_answer_differently);
-    tcase_add_loop_test(tests, chunks_change_nothing, 0, 4);
+    tcase_add_loop_test(tests, chunks_change_nothing, 0, 2 * N_KVS);
     tcase_add_loop_test(tests, company_changes_nothing, 0, 2);
     tcase_add_test(tests, pages_change_nothing);
     tcase_add_test(tests, token_from_slot_equals_the_token_sent);

@@ -85,6 +85,9 @@ START_TEST(link_refuses_a_welcome_by_the_name_of_its_wrong_field) {
     REFUSES(dtype = (char *)"int3", ERR_PEER_PROTOCOL, "welcome.dtype");
     REFUSES(kv_cache_dtype = (char *)"auto", ERR_PEER_PROTOCOL, "kv_cache_dtype");
     REFUSES(kv_cache_dtype = (char *)"float16", ERR_PEER_PROTOCOL, "kv_cache_dtype");
+    REFUSES(kv_cache_dtype = (char *)"fp8", ERR_PEER_PROTOCOL, "kv_cache_dtype");
+    REFUSES(kv_cache_dtype = (char *)"none", ERR_PEER_PROTOCOL, "kv_cache_dtype");
+    REFUSES(dtype = (char *)"int8", ERR_PEER_PROTOCOL, "welcome.dtype");
     REFUSES(arithmetic_class = (char *)"bf16dot", ERR_PEER_REFUSED, "arithmetic class bf16dot");
 }
 END_TEST

@@ -5,6 +5,7 @@
 
 #include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
+#include "worker/kv.h"
 #include "worker/room.h"
 
 #define MIB (UINT64_C(1) << 20)
@@ -66,6 +67,24 @@ START_TEST(pages_weights_and_step_fit_into_the_memory_together) {
 }
 END_TEST
 
+START_TEST(narrow_pages_hold_nearly_twice_the_tokens) {
+    set_up(1);
+    spec.head_dim = 128;
+    uint64_t bytes = 64 * MIB;
+    uint32_t bf16 = model_kv_blocks_fit(&spec, DTYPE_BF16, bytes);
+    ck_assert_uint_ge(bf16, 500);
+    const enum dtype narrow[] = {DTYPE_E4M3, DTYPE_I8};
+    for (int i = 0; i < 2; i++) {
+        uint32_t n = model_kv_blocks_fit(&spec, narrow[i], bytes);
+        ck_assert_msg(10 * (uint64_t)n >= 19 * (uint64_t)bf16, "%s: %u pages, bfloat16: %u",
+                      dtype_name(narrow[i]), n, bf16);
+        ck_assert_uint_le(kv_block_bytes(&spec, narrow[i]) * n, bytes);
+        ck_assert_uint_eq(kv_block_bytes(&spec, narrow[i]),
+                          KV_BLOCK_TOKENS * spec_kv_token_bytes(&spec, narrow[i]));
+    }
+}
+END_TEST
+
 START_TEST(step_memory_grows_with_what_a_step_may_hold) {
     set_up(1);
     uint64_t alone = model_step_bytes(&model, 2);
@@ -109,6 +128,7 @@ END_TEST
 int main(void) {
     TCase *t = tcase_create("room");
     tcase_add_loop_test(t, pages_weights_and_step_fit_into_the_memory_together, 0, 2);
+    tcase_add_test(t, narrow_pages_hold_nearly_twice_the_tokens);
     tcase_add_test(t, step_memory_grows_with_what_a_step_may_hold);
     tcase_add_test(t, nothing_left_is_refused_with_the_flags_to_lower);
     tcase_add_test(t, messages_that_no_worker_would_take_are_refused_before_the_first_step);
