@@ -1,6 +1,7 @@
 // answer.c: see answer.h.
 #include "leader/answer.h"
 
+#include <jansson.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -105,22 +106,75 @@ void answer_tail(struct buf *out, const struct answer_usage *usage, bool with_us
 
 // --- choices
 
-static const char *finish_word(enum finish f) {
-    switch (f) {
-    case FINISH_STOP: return "\"stop\"";
+static const char *finish_word(const struct answer_choice *c) {
+    switch (c->finish) {
+    case FINISH_STOP: return c->called ? "\"tool_calls\"" : "\"stop\"";
     case FINISH_LENGTH: return "\"length\"";
     default: return "null";
     }
 }
 
-static void chat_text(struct buf *out, const struct answer_choice *c) {
-    buf_text(out, c->chunk ? ",\"delta\":{" : ",\"message\":{");
-    if (c->role || !c->chunk) buf_text(out, "\"role\":\"assistant\"");
-    if (c->text != NULL) {
-        buf_text(out, c->role || !c->chunk ? ",\"content\":" : "\"content\":");
+// The name of an object's next member.
+static void name_member(struct buf *out, const char **comma, const char *name) {
+    buf_format(out, "%s\"%s\":", *comma, name);
+    *comma = ",";
+}
+
+static void copy_member(struct buf *out, const char **comma, const char *name,
+                        const json_t *object) {
+    const json_t *value = json_object_get(object, name);
+    name_member(out, comma, name);
+    buf_json(out, json_string_value(value), json_string_length(value));
+}
+
+static void one_call(struct buf *out, const struct answer_choice *c, size_t i) {
+    const json_t *call = json_array_get(c->calls, i);
+    const char *comma = "", *inner = "";
+    buf_text(out, i > c->first_call ? ",{" : "{");
+    if (c->chunk) name_member(out, &comma, "index");
+    if (c->chunk) buf_format(out, "%zu", i);
+    copy_member(out, &comma, "id", call);
+    name_member(out, &comma, "type");
+    buf_text(out, "\"function\"");
+    name_member(out, &comma, "function");
+    buf_text(out, "{");
+    copy_member(out, &inner, "name", call);
+    copy_member(out, &inner, "arguments", call);
+    buf_text(out, "}}");
+}
+
+static void tool_calls(struct buf *out, const struct answer_choice *c, const char **comma) {
+    name_member(out, comma, "tool_calls");
+    buf_text(out, "[");
+    for (size_t i = c->first_call; i < json_array_size(c->calls); i++)
+        one_call(out, c, i);
+    buf_text(out, "]");
+}
+
+static void chat_content(struct buf *out, const struct answer_choice *c, const char **comma,
+                         bool calls) {
+    bool silent = calls && c->text_bytes == 0;
+    if (c->text == NULL || (silent && c->chunk)) return;
+    name_member(out, comma, "content");
+    if (silent)
+        buf_text(out, "null");
+    else
         buf_json(out, c->text, c->text_bytes);
+}
+
+// Where there are calls and no text a message has null and a chunk nothing; else both have a text.
+static void chat_text(struct buf *out, const struct answer_choice *c) {
+    bool calls = json_array_size(c->calls) > c->first_call;
+    const char *comma = "";
+    buf_text(out, c->chunk ? ",\"delta\":{" : ",\"message\":{");
+    if (c->role || !c->chunk) {
+        name_member(out, &comma, "role");
+        buf_text(out, "\"assistant\"");
     }
-    if (!c->chunk) buf_text(out, ",\"refusal\":null");
+    chat_content(out, c, &comma, calls);
+    if (!c->chunk) name_member(out, &comma, "refusal");
+    if (!c->chunk) buf_text(out, "null");
+    if (calls) tool_calls(out, c, &comma);
     buf_text(out, "}");
 }
 
@@ -145,7 +199,7 @@ void answer_choice(struct buf *out, const struct answer_choice *c) {
     else
         buf_text(out, "null");
     prompt_list(out, c->prompt_logprobs);
-    buf_format(out, ",\"finish_reason\":%s", finish_word(c->finish));
+    buf_format(out, ",\"finish_reason\":%s", finish_word(c));
     if (c->finish != FINISH_NONE) {
         buf_text(out, ",\"stop_reason\":");
         if (c->stop_text != NULL)

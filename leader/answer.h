@@ -59,6 +59,9 @@ struct answer_choice {
     uint32_t index;
     const char *text;
     size_t text_bytes;
+    const struct json_t *calls;        // tool_calls.h's; NULL: none
+    size_t first_call;                 // chunk: those before were told
+    bool called;                       // it ended well, and with calls
     const struct buf *logprobs;        // what answer_logprobs_close wrote
     const struct buf *prompt_logprobs; // its list's entries; NULL = not there
     enum finish finish;                // FINISH_NONE: not yet

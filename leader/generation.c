@@ -37,6 +37,10 @@ static void init_choice(struct generation *g, uint32_t index, uint64_t first_id)
     if (!g->request.chat || g->request.continue_final_message) detok_continue(&c->detok);
     stop_init(&c->stop, &g->request.stop);
     answer_logprobs_init(&c->logprobs, g->request.chat);
+    c->calls = (struct tool_reader){.format = g->request.tool_format,
+                                    .tools = g->request.tools,
+                                    .only_one = !g->request.parallel_tool_calls,
+                                    .id_seed = tool_id_seed(g->head.id, index)};
 }
 
 // 53 bits, so that a client that reads JSON numbers as doubles can send it back.
@@ -79,6 +83,8 @@ static void finish_choice(struct choice *c) {
     stop_finish(&c->stop);
     answer_logprobs_finish(&c->logprobs);
     echo_destroy(c->echo);
+    tool_reader_finish(&c->calls);
+    buf_finish(&c->raw);
     buf_finish(&c->text);
     buf_finish(&c->ids);
 }

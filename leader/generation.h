@@ -42,8 +42,12 @@ struct choice {
     struct stop stop;
     struct answer_logprobs logprobs;
     struct echo *echo; // owned; NULL: its prompt is not scored, or gRPC's client has it
-    struct buf text;   // that may be shown and was not yet sent
-    struct buf ids;    // uint32_t of the tokens not yet sent, when they are asked for
+    struct tool_reader calls;
+    struct buf raw;   // text of the model that calls may still be read out of
+    struct buf text;  // that may be shown and was not yet sent
+    bool calls_ended; // the text is read to its end
+    size_t n_calls_sent;
+    struct buf ids; // uint32_t of the tokens not yet sent, when they are asked for
     uint32_t n_generated;
     uint32_t n_cached; // of its prompt's tokens: those that need not be computed
     bool has_stop_id;

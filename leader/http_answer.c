@@ -34,6 +34,7 @@ static void describe(const struct choice *c, struct answer_choice *out) {
         .chunk = g->request.stream,
         .index = c->index,
         .finish = c->finish,
+        .called = tool_reader_n_calls(&c->calls) != 0,
         .digest = g->serving->digest ? &c->digest : NULL,
     };
     if (c->stop.matched >= 0) {
@@ -52,6 +53,8 @@ static const struct echo *echo_of(const struct choice *c) {
 
 static void add_content(struct choice *c, struct answer_choice *out, struct buf *logprobs) {
     const struct echo *echo = echo_of(c);
+    out->calls = c->calls.calls;
+    out->first_call = c->n_calls_sent;
     out->text = c->text.bytes != 0 ? c->text.data : "";
     out->text_bytes = c->text.bytes;
     if (c->generation->request.sampling.want_logprob) {
@@ -68,6 +71,7 @@ static void add_content(struct choice *c, struct answer_choice *out, struct buf 
 static void forget_content(struct choice *c) {
     buf_reset(&c->text);
     buf_reset(&c->ids);
+    c->n_calls_sent = tool_reader_n_calls(&c->calls);
 }
 
 static void note_logprobs(struct choice *c, const struct token_event *ev, uint64_t text_chars) {
@@ -143,6 +147,11 @@ static void introduce(struct generation *g, struct choice *c, struct buf *out) {
     add_chunk(g, out, &first);
 }
 
+static bool has_news(const struct choice *c) {
+    return c->text.bytes != 0 || c->logprobs.n_tokens != 0 || c->ids.bytes != 0 ||
+           tool_reader_n_calls(&c->calls) > c->n_calls_sent;
+}
+
 static void show_chunks(struct generation *g, struct choice *c) {
     struct buf out, logprobs;
     struct answer_choice chunk;
@@ -150,7 +159,7 @@ static void show_chunks(struct generation *g, struct choice *c) {
     buf_init(&logprobs, 0);
     introduce(g, c, &out);
     enum finish finish = c->finish;
-    if (c->text.bytes != 0 || c->logprobs.n_tokens != 0 || c->ids.bytes != 0) {
+    if (has_news(c)) {
         describe(c, &chunk);
         chunk.finish = FINISH_NONE; // said by a chunk of its own
         add_content(c, &chunk, &logprobs);

@@ -143,6 +143,10 @@ static int check_options(struct process *p, struct err_text *e) {
     if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
     int rc = model_path_check(o->model, e);
     if (rc != 0) return rc;
+    if (o->enable_auto_tool_choice && tool_format_find(o->tool_call_parser) == NULL)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "--enable-auto-tool-choice needs --tool-call-parser, for how this model "
+                       "writes calls");
     set_name(p);
     return resolve_ranks(o, e);
 }
@@ -175,6 +179,8 @@ static int load_model(struct process *p, struct err_text *e) {
     p->persona.sampling.vocab = p->spec.vocab;
     p->persona.sampling.knows_developer =
         p->chat_template != NULL && chat_template_mentions(p->chat_template, "developer");
+    if (p->options.enable_auto_tool_choice)
+        p->persona.sampling.tool_format = tool_format_find(p->options.tool_call_parser);
     p->persona.sampling.hides_unused_tools = p->options.exclude_tools_when_tool_choice_none;
     snprintf(p->fingerprint, sizeof p->fingerprint, "moesaic-%s-%016llx", MOESAIC_BUILD_ID,
              (unsigned long long)p->model_digest);

@@ -117,7 +117,8 @@ int openai_load_value(json_t **out, const struct openai_body *body, const char *
     if (shape.depth > JSON_DEPTH_MAX)
         return api_error_set(e, 400, name, "the JSON of the %s is nested deeper than %d.", what,
                              JSON_DEPTH_MAX);
-    *out = json_loadb(body->text, body->bytes, JSON_REJECT_DUPLICATES, &error);
+    size_t flags = JSON_REJECT_DUPLICATES | (body->any ? JSON_DECODE_ANY : 0u);
+    *out = json_loadb(body->text, body->bytes, flags, &error);
     if (*out != NULL) return 0;
     if (name == NULL) return not_json(body, &error, e);
     return api_error_set(e, 400, name, "'%s' is not valid JSON: %s (byte %d).", name, error.text,
@@ -129,7 +130,7 @@ int openai_load_body(json_t **out, const struct openai_body *body, struct openai
     json_t *root;
     int rc = openai_load_value(&root, body, NULL, counts, e);
     if (rc != 0) return rc;
-    if (!json_is_object(root)) {
+    if (!body->any && !json_is_object(root)) {
         json_decref(root);
         return api_error_set(e, 400, NULL, "the body must be a JSON object.");
     }
@@ -201,6 +202,7 @@ void openai_request_init(struct openai_request *r, bool chat, const struct opena
     r->max_tokens_field = "max_tokens";
     r->max_tokens_default = d->max_tokens != 0 ? d->max_tokens : UINT32_MAX;
     r->knows_developer = d->knows_developer;
+    r->parallel_tool_calls = true;
     r->n = 1;
     r->skip_special_tokens = true;
     r->add_generation_prompt = true;

@@ -15,6 +15,7 @@
 #include "leader/answer.h"
 #include "leader/request.h"
 #include "leader/stop.h"
+#include "leader/tool_calls.h"
 
 struct json_t;
 
@@ -26,8 +27,9 @@ struct openai_defaults {
     uint32_t max_tokens;      // 0 = up to the context's end
     uint32_t vocab;           // token ids are below it
 
-    bool knows_developer;    // the chat template has the role; else it is another word for system
-    bool hides_unused_tools; // with tool_choice "none" the template gets no tools
+    bool knows_developer; // the chat template has the role; else it is another word for system
+    const struct tool_format *tool_format; // how calls are read out of answers; NULL: not at all
+    bool hides_unused_tools;               // with tool_choice "none" the template gets no tools
 };
 
 // As many of a prompt's last ids as leave room for the answer.
@@ -52,10 +54,12 @@ struct openai_request {
     struct arena arena; // owns prompts and their ids
     const char *model;  // NULL = not given
 
-    struct json_t *messages;  // chat: as the template gets them, owned
-    struct json_t *tools;     // the same; NULL = none
-    struct json_t *documents; // root's, checked; NULL = not given
-    bool knows_developer;     // the defaults'
+    struct json_t *messages;               // chat: as the template gets them, owned
+    struct json_t *tools;                  // the same; NULL = none
+    struct json_t *documents;              // root's, checked; NULL = not given
+    bool knows_developer;                  // the defaults'
+    const struct tool_format *tool_format; // NULL: the answer is text
+    bool parallel_tool_calls;              // else only the first call counts
     struct openai_prompt *prompts;
     uint32_t n_prompts;       // 1 for chat
     const char *prompt_field; // where they came from, for errors; static text
@@ -89,6 +93,7 @@ struct openai_request {
 
 struct openai_body {
     bool chat; // of /v1/chat/completions
+    bool any;  // a value of any kind will do
     const char *text;
     size_t bytes;
 };

@@ -318,6 +318,7 @@ static const struct openai_field fields[] = {
     {"response_format", BOTH, read_response_format, 0, 0, 0, 0},
     {"tools", MESSAGES, openai_read_tools, 0, 0, 0, 0},
     {"tool_choice", CHAT, openai_read_tool_choice, 0, 0, 0, 0},
+    {"parallel_tool_calls", CHAT, read_bool, AT(parallel_tool_calls), 0, 0, 0},
     {"documents", MESSAGES, openai_read_documents, 0, 0, 0, 0},
     {"modalities", CHAT, read_modalities, 0, 0, 0, 0},
     REFUSED("length_penalty", BOTH, NEUTRAL_ONE),

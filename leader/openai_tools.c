@@ -137,6 +137,11 @@ int openai_tools_check(struct openai_reader *r) {
         if (r->defaults->hides_unused_tools) forget_tools(q);
         return 0;
     }
+    q->tool_format = r->defaults->tool_format;
+    if (q->tool_format != NULL) {
+        q->skip_special_tokens = false; // the marks of calls are some
+        return 0;
+    }
     int rc = api_error_set(r->error, 400, "tool_choice",
                            "\"auto\" tool choice, also by no word about it, requires "
                            "--enable-auto-tool-choice and --tool-call-parser to be set; with "

@@ -88,6 +88,7 @@ static int read_fields(struct reader *r) {
     r->request->has_seed = r->message->optional_seed_case != 0;
     r->request->seed = (int64_t)r->message->seed;
     r->request->stream = r->request->return_token_ids = true;
+    r->request->tool_format = NULL; // its clients get the text as the model wrote it
     return rc;
 }
 

@@ -77,17 +77,22 @@ static void note_id(struct choice *c, const struct token_event *ev, uint64_t tex
     if (g->request.sampling.want_logprob) g->client.ops->note_logprobs(c, ev, text_chars);
 }
 
+// Where the model's text goes: to the reader of calls first, when there is one.
+static struct buf *text_of(struct choice *c) {
+    return c->calls.format != NULL ? &c->raw : &c->text;
+}
+
 static void finish_text(struct stream *s, struct choice *c, enum finish finish) {
     size_t bytes = detok_finish(&c->detok, s->piece, s->piece_bytes);
-    bool stopped = stop_push(&c->stop, s->piece, bytes, &c->text);
-    if (!stopped) stop_flush(&c->stop, &c->text);
+    bool stopped = stop_push(&c->stop, s->piece, bytes, text_of(c));
+    if (!stopped) stop_flush(&c->stop, text_of(c));
     c->finish = stopped ? FINISH_STOP : finish;
 }
 
 // The text of the stop id itself, for who wants to see what ended the answer.
 static bool show_stop_token(struct stream *s, struct choice *c, uint32_t id) {
     size_t bytes = detok_push(&c->detok, id, s->piece, s->piece_bytes);
-    return stop_push(&c->stop, s->piece, bytes, &c->text);
+    return stop_push(&c->stop, s->piece, bytes, text_of(c));
 }
 
 static void take_stop_token(struct stream *s, struct choice *c, const struct token_event *ev) {
@@ -106,10 +111,10 @@ static void take_token(struct stream *s, struct choice *c, const struct stamped_
     if (c->times.first_ns == 0) c->times.first_ns = e->at_ns;
     c->times.last_ns = e->at_ns;
     if (c->n_generated <= c->generation->request.steering.min_tokens) {
-        buf_add(&c->text, s->piece, bytes); // too early to stop
+        buf_add(text_of(c), s->piece, bytes); // too early to stop
         return;
     }
-    if (!stop_push(&c->stop, s->piece, bytes, &c->text)) return;
+    if (!stop_push(&c->stop, s->piece, bytes, text_of(c))) return;
     const struct engine *engine = s->serving->engine;
     c->finish = FINISH_STOP;
     engine->abort(engine->self, c->request_id);
@@ -174,6 +179,16 @@ static void swap_inbox(struct stream *s, struct choice *c) {
     pthread_mutex_unlock(&s->lock);
 }
 
+static void read_calls(struct choice *c) {
+    if (c->calls.format == NULL || c->calls_ended) return;
+    tool_reader_push(&c->calls, c->raw.data, c->raw.bytes, &c->text);
+    c->text.failed |= c->raw.failed;
+    buf_reset(&c->raw);
+    if (c->finish == FINISH_NONE) return;
+    tool_reader_end(&c->calls, &c->text);
+    c->calls_ended = true;
+}
+
 static void serve(struct stream *s, struct choice *c) {
     struct generation *g = c->generation;
     swap_inbox(s, c);
@@ -186,6 +201,7 @@ static void serve(struct stream *s, struct choice *c) {
         take_scores(c, c->taken.events[i].ev.scores);
     }
     if (c->taken.has_last) take_last(s, c, &c->taken.last);
+    read_calls(c);
     generation_show(g, c);
     if (!c->taken.has_last || --g->n_open > 0) return;
     request_log_ended(g);

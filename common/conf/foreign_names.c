@@ -11,6 +11,10 @@ static const struct foreign_row rows[] = {
     {FOREIGN_SAME,
      "vst: kv-cache-dtype=", .words = "bf16>bfloat16 f32>float32 fp8_e4m3fn>fp8_e4m3"},
     {FOREIGN_SAME, "v: generation-config=", .words = "vllm>none"},
+    {FOREIGN_SAME, "vs: tool-call-parser=",
+     .words = "qwen>hermes qwen25>hermes qwen3_xml>qwen3_coder llama3>llama3_json "
+              "llama4_json>llama3_json deepseekv3>deepseek_v3 deepseekv31>deepseek_v31 "
+              "glm>glm45"},
     {FOREIGN_SAME, "vs: log-level=",
      .words = "warning>warn critical>error WARNING>warn INFO>info DEBUG>debug ERROR>error"},
     {FOREIGN_REFUSED, "t: -V", .says = "use --version"},
@@ -19,7 +23,8 @@ static const struct foreign_row rows[] = {
     {FOREIGN_SAME,
      "vsl: model= host= vs: served-model-name= grpc-port= ssl-certfile= ssl-keyfile= "
      "ssl-ca-certs= config= vstl: port= l: api-key-file= v: ssl-cert-reqs= enable-log-requests "
-     "max-log-len= shutdown-timeout= exclude-tools-when-tool-choice-none t: help version -h",
+     "max-log-len= shutdown-timeout= exclude-tools-when-tool-choice-none "
+     "enable-auto-tool-choice t: help version -h",
      .to = NULL},
     {FOREIGN_SAME, "vstl: api-key*",
      .says = "from the variable MOESAIC_API_KEY or VLLM_API_KEY, or as --api-key-file; on the "

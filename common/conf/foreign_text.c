@@ -163,10 +163,11 @@ static const struct foreign_row rows[] = {
     {FOREIGN_REFUSED, "v: response-role=", .fine = "assistant",
      .says = "answers have the role assistant"},
     {FOREIGN_REFUSED,
-     "v: enable-auto-tool-choice tool-parser-plugin= tool-strict-level= vs: tool-call-parser= "
-     "tool-server= l: tools= tools-runtime= mcp-servers-config= mcp-servers-json= -ag agent "
+     "v: tool-parser-plugin= tool-strict-level= vs: tool-server= l: tools= tools-runtime= "
+     "mcp-servers-config= mcp-servers-json= -ag agent "
      "ui-mcp-proxy webui-mcp-proxy",
-     .fine = "none", .says = "tool calls are not parsed yet; see docs/status.md"},
+     .fine = "none",
+     .says = "calls are read by --tool-call-parser, and the server makes none itself"},
     {FOREIGN_IMPLIED, "l: -no-ag", .says = "the server calls no tools itself"},
     {FOREIGN_REFUSED,
      "v: enable-reasoning reasoning-parser-plugin= reasoning-config= vs: reasoning-parser= l: "

@@ -129,7 +129,8 @@ struct leader_options {
     struct memory_share kv_cache_memory;
     int64_t step_timeout, recovery_timeout, shutdown_timeout, grpc_max_connection_age; // ns
     bool digest, enable_prefix_caching;
-    bool exclude_tools_when_tool_choice_none;
+    bool enable_auto_tool_choice, exclude_tools_when_tool_choice_none;
+    const char *tool_call_parser;
     bool enable_log_requests, log_prompts;
     uint32_t max_log_len;
 };

@@ -134,6 +134,15 @@ static const struct option leader_options[] = {
     {"generation-config", OPTION_CHOICE, LEADER(generation_config), .fallback = "auto",
      .argument = "SOURCE", .choices = "auto|none",
      .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},
+    {"enable-auto-tool-choice", OPTION_BOOL, LEADER(enable_auto_tool_choice), .fallback = "false",
+     .help =
+         "Answer requests with tools whose tool_choice is \"auto\", or not given: calls are read "
+         "out of the answer by --tool-call-parser."},
+    {"tool-call-parser", OPTION_CHOICE, LEADER(tool_call_parser), .fallback = "none",
+     .argument = "FORMAT",
+     .choices =
+         "none|hermes|qwen3_coder|glm45|mistral|llama3_json|deepseek_v3|deepseek_v31|kimi_k2",
+     .help = "How the model writes tool calls."},
     {"exclude-tools-when-tool-choice-none", OPTION_BOOL,
      LEADER(exclude_tools_when_tool_choice_none), .fallback = "false",
      .help = "Keep tools from the chat template when tool_choice of the request is \"none\"."},

@@ -16,6 +16,9 @@ struct toy_script {
     uint32_t fail_after; // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
     int submit_error;    // what submit returns; 0 = takes it
     bool not_ready;      // at first
+
+    // For toy_house: what to say in place of TOY_ANSWER, and how calls are read out of it.
+    const char *answer, *tool_call_parser;
 };
 
 struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *script);

@@ -6,12 +6,12 @@
 
 #include "common/base/mem.h"
 
-static void load_texts(struct toy_house *h, const char *model) {
+static void load_texts(struct toy_house *h, const char *model, const char *text) {
     struct err_text e = {""};
     ck_assert_msg(spec_load(&h->spec, model, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&h->tokenizer, model, &e) == 0, "%s", e.text);
     ck_assert_msg(chat_template_load(&h->chat_template, model, &e) == 0, "%s", e.text);
-    struct encode_text answer = {TOY_ANSWER, strlen(TOY_ANSWER), false, 1000, false};
+    struct encode_text answer = {text, strlen(text), false, 1000, false};
     ck_assert_msg(tokenizer_encode(h->tokenizer, &answer, &h->answer, &e) == 0, "%s", e.text);
 }
 
@@ -29,7 +29,8 @@ static void start_engine(struct toy_house *h, struct toy_script script) {
 void toy_house_start(struct toy_house *h, const struct toy_house_config *config) {
     memset(h, 0, sizeof *h);
     h->env = env_real_create();
-    load_texts(h, config->model);
+    const struct toy_script *script = &config->script;
+    load_texts(h, config->model, script->answer != NULL ? script->answer : TOY_ANSWER);
     start_engine(h, config->script);
     h->serving = mem_zalloc(sizeof *h->serving);
     ck_assert_ptr_nonnull(h->serving);
@@ -50,6 +51,8 @@ void toy_house_start(struct toy_house *h, const struct toy_house_config *config)
                                    .digest = true,
                                    .log = {.requests = LOG_DEBUG, .bytes_max = 200},
                                    .admit = {.max = config->queue_max}};
+    if (script->tool_call_parser != NULL)
+        h->serving->defaults.tool_format = tool_format_find(script->tool_call_parser);
     meter_init(&h->serving->meter, h->env, config->max_model_len);
 }
 

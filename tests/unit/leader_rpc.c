@@ -346,6 +346,30 @@ START_TEST(every_field_arrives) {
 }
 END_TEST
 
+START_TEST(calls_are_not_read_out_of_answers) {
+    struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
+    Moesaic__V1__ChatMessage hello = MOESAIC__V1__CHAT_MESSAGE__INIT, *messages[] = {&hello};
+    Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
+    uint8_t packed[256];
+    char id[REQUEST_ID_BYTES_MAX + 1];
+    struct openai_request r;
+    struct api_error e;
+    hello.role = "user";
+    hello.content = "hi";
+    m.n_messages = 1;
+    m.messages = messages;
+    m.tools = "[{\"function\":{\"name\":\"f\"}}]";
+    struct rpc_message message = {.data = packed};
+    message.bytes = moesaic__v1__generate_request__pack(&m, packed);
+    ck_assert_int_eq(rpc_request_parse(&r, id, &message, &defaults, &e), ERR_REQ_INVALID);
+    ck_assert_str_eq(e.param, "tool_choice");
+    defaults.tool_format = tool_format_find("hermes");
+    ck_assert_int_eq(rpc_request_parse(&r, id, &message, &defaults, &e), 0);
+    ck_assert(r.tools != NULL && r.tool_format == NULL);
+    openai_request_finish(&r);
+}
+END_TEST
+
 START_TEST(parsing_survives_every_failed_allocation) {
     static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
     uint8_t packed[512];
@@ -405,6 +429,7 @@ int main(void) {
     tcase_add_test(t, a_server_that_stops_ends_silent_waiting_and_running_calls);
     tcase_add_test(t, metrics_count_calls_by_their_status);
     tcase_add_test(t, every_field_arrives);
+    tcase_add_test(t, calls_are_not_read_out_of_answers);
     tcase_add_test(t, parsing_survives_every_failed_allocation);
     tcase_add_test(t, a_message_that_would_unpack_into_too_much_is_refused);
     suite_add_tcase(s, t);
