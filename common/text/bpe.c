@@ -1,4 +1,5 @@
-// bpe.c: a linked list of symbols and a binary heap of merges that could be done.
+// bpe.c: a linked list of symbols, and the merges that could be done: a binary heap, or lists by
+// rank.
 #include "common/text/bpe.h"
 
 #include "common/base/check.h"
@@ -12,12 +13,14 @@ void bpe_init(struct bpe *b, const struct vocab *v) {
 void bpe_finish(struct bpe *b) {
     mem_free(b->symbols);
     mem_free(b->heap);
+    bpe_buckets_finish(&b->buckets);
     *b = (struct bpe){0};
 }
 
 // Each of the n - 1 first pairs is one candidate, and each of at most n - 1 merges adds two while
 // it removes at least one.
 static int reserve(struct bpe *b, size_t n) {
+    const struct vocab *v = b->vocab;
     if (b->symbols_capacity < n) {
         size_t capacity = n < 64 ? 64 : n;
         struct bpe_symbol *symbols = mem_resize(b->symbols, capacity * sizeof *symbols);
@@ -25,6 +28,8 @@ static int reserve(struct bpe *b, size_t n) {
         b->symbols = symbols;
         b->symbols_capacity = capacity;
     }
+    b->in_buckets = n >= BPE_LONG && v->ordered && v->n_ranks / 16 <= n && !b->heap_only;
+    if (b->in_buckets) return bpe_buckets_start(&b->buckets, v->n_ranks, n);
     if (b->heap_capacity < 2 * n) {
         size_t capacity = n < 64 ? 128 : 2 * n;
         struct bpe_candidate *heap = mem_resize(b->heap, capacity * sizeof *heap);
@@ -77,6 +82,10 @@ static void push(struct bpe *b, uint32_t position) {
     const struct bpe_symbol *s = &b->symbols[position];
     const struct merge *m = vocab_merge(b->vocab, s->id, b->symbols[s->next].id);
     if (m == NULL) return;
+    if (b->in_buckets) {
+        bpe_buckets_add(&b->buckets, m->rank, position);
+        return;
+    }
     check(b->n_heap < b->heap_capacity);
     b->heap[b->n_heap++] = (struct bpe_candidate){m->rank, position, m->id};
     sift_up(b, b->n_heap - 1);
@@ -153,6 +162,28 @@ static void add_characters(struct bpe *b, const char *piece, size_t n) {
     flush_unknown(b, &u);
 }
 
+static void run_heap(struct bpe *b) {
+    while (b->n_heap > 0) {
+        struct bpe_candidate top = pop(b);
+        apply(b, &top);
+    }
+}
+
+static int run_buckets(struct bpe *b) {
+    const uint32_t *positions;
+    size_t n;
+    for (uint32_t rank = 0; rank < b->vocab->n_ranks; rank++) {
+        int rc = bpe_buckets_take(&b->buckets, rank, &positions, &n);
+        if (rc != 0) return rc;
+        b->steps += n;
+        for (size_t i = 0; i < n; i++) {
+            struct bpe_candidate c = {rank, positions[i], b->vocab->rank_ids[rank]};
+            apply(b, &c);
+        }
+    }
+    return 0;
+}
+
 int bpe_run(struct bpe *b, const char *piece, size_t n) {
     check(n >= 1 && n < INT32_MAX);
     int rc = reserve(b, n);
@@ -168,9 +199,7 @@ int bpe_run(struct bpe *b, const char *piece, size_t n) {
     b->symbols[b->n_symbols - 1].next = ID_NONE;
     for (uint32_t i = 0; i + 1 < b->n_symbols; i++)
         push(b, i);
-    while (b->n_heap > 0) {
-        struct bpe_candidate top = pop(b);
-        apply(b, &top);
-    }
+    if (b->in_buckets) return run_buckets(b);
+    run_heap(b);
     return 0;
 }

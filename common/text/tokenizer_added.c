@@ -129,6 +129,8 @@ int loader_added(struct loader *l, const json_t *added) {
     if (rc == 0) rc = added_set_sort(&l->t->raw, l->e);
     if (rc == 0) rc = added_set_sort(&l->t->normalized, l->e);
     if (rc == 0) rc = check_sets(l);
-    if (rc == 0) vocab_drop_merges(&l->t->vocab);
-    return rc;
+    if (rc != 0) return rc;
+    vocab_drop_merges(&l->t->vocab);
+    if (vocab_order_merges(&l->t->vocab) == 0) return 0;
+    return err_set(l->e, ERR_FATAL_NOMEM, "tokenizer.json: no memory for the merges");
 }

@@ -223,6 +223,51 @@ void vocab_drop_merges(struct vocab *v) {
     }
 }
 
+static bool is_merge(const struct merge *m) {
+    return m->left != ID_NONE && m->left != ID_DEAD;
+}
+
+// Each rank has one result; made gets the highest rank (plus one) that makes each token.
+static bool note_results(struct vocab *v, uint32_t *made) {
+    for (uint32_t slot = 0; slot <= v->merge_mask; slot++) {
+        const struct merge *m = &v->merges[slot];
+        if (!is_merge(m)) continue;
+        uint32_t *id = &v->rank_ids[m->rank];
+        if (*id != ID_NONE && *id != m->id) return false;
+        *id = m->id;
+        if (made[m->id] <= m->rank) made[m->id] = m->rank + 1;
+    }
+    return true;
+}
+
+static bool uses_are_later(const struct vocab *v, const uint32_t *made) {
+    for (uint32_t slot = 0; slot <= v->merge_mask; slot++) {
+        const struct merge *m = &v->merges[slot];
+        if (is_merge(m) && (made[m->left] > m->rank || made[m->right] > m->rank)) return false;
+    }
+    return true;
+}
+
+int vocab_order_merges(struct vocab *v) {
+    v->n_ranks = 0;
+    for (uint32_t slot = 0; slot <= v->merge_mask; slot++) {
+        const struct merge *m = &v->merges[slot];
+        if (is_merge(m) && m->rank >= v->n_ranks) v->n_ranks = m->rank + 1;
+    }
+    if (v->n_ranks == 0 || v->n_ranks > VOCAB_RANKS_MAX) return 0;
+    uint32_t *made = mem_array(v->n_ids, sizeof *made);
+    v->rank_ids = arena_alloc(&v->arena, v->n_ranks * sizeof *v->rank_ids);
+    if (made == NULL || v->rank_ids == NULL) {
+        mem_free(made);
+        return ERR_FATAL_NOMEM;
+    }
+    for (uint32_t rank = 0; rank < v->n_ranks; rank++)
+        v->rank_ids[rank] = ID_NONE;
+    v->ordered = note_results(v, made) && uses_are_later(v, made);
+    mem_free(made);
+    return 0;
+}
+
 uint32_t vocab_id(const struct vocab *v, const char *bytes, size_t n, bool in_alphabet) {
     uint32_t slot = (uint32_t)hash_bytes(bytes, n, in_alphabet) & v->text_mask;
     for (uint32_t probes = 0; probes < PROBES_MAX; probes++) {

@@ -19,6 +19,7 @@
 #define ID_DEAD (UINT32_MAX - 1)
 #define TOKEN_BYTES_MAX 65536
 #define MERGES_MAX 4194304
+#define VOCAB_RANKS_MAX MERGES_MAX // there may be a list for each
 
 struct token {
     const char *bytes; // in the arena; NULL: no such id. What the token is looked up by
@@ -47,6 +48,9 @@ struct vocab {
     uint32_t byte_ids[256];
     uint32_t unk_id; // ID_NONE: none
     uint32_t token_bytes_max, text_bytes_max;
+    uint32_t *rank_ids; // [n_ranks]: what a merge of that rank makes; ID_NONE: there is none
+    uint32_t n_ranks;
+    bool ordered;       // a token is made by lower ranks than those that use it; rank_ids is there
     bool byte_level;    // set before the first token is stored
     bool byte_fallback; // byte_ids are the tokens "<0x00>" to "<0xFF>", where there
     bool fuse_unk;      // neighbouring unknown characters are one unk_id
@@ -78,6 +82,8 @@ int vocab_add_merge(struct vocab *v, struct merge m, struct err_text *e);
 
 // After the added tokens: takes out the merges that make an only_mark.
 void vocab_drop_merges(struct vocab *v);
+// After them: finds out whether the merges are ordered, as trained ones are. 0 or ERR_FATAL_NOMEM.
+int vocab_order_merges(struct vocab *v);
 
 // An ordinary token by its bytes; ID_NONE when there is none.
 uint32_t vocab_id(const struct vocab *v, const char *bytes, size_t n, bool in_alphabet);
