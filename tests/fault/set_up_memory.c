@@ -154,7 +154,8 @@ static int make_leader(struct err_text *e) {
                                    .max_model_len = 64,
                                    .pipeline_depth = 2,
                                    .kv_cache_percent = 10,
-                                   .step_timeout_ns = NS_PER_S};
+                                   .step_timeout_ns = NS_PER_S,
+                                   .recovery_timeout_ns = NS_PER_S};
     int rc = leader_create(&leader, &config, e);
     ck_assert(rc == 0 || leader == NULL);
     leader_destroy(leader);
