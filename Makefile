@@ -33,13 +33,14 @@ soak: build
 	@deploy/install-deps.sh
 	@SOAK_MINUTES=$(or $(MINUTES),5) tests/e2e/run.sh tests/e2e -m soak -rA
 
-# docs/options.md and docs/flags.md are written from the tables of options.
+# docs/options.md and docs/flags.md are written from the tables of options, docs/openapi.json from those of the API.
 docs: build
 	@{ echo '# Options'; echo; \
 	  echo 'Made from `common/conf/options_tables.c` by `make docs`. Flags win over variables, variables over the YAML file given by `--config`.'; echo; \
 	  for program in moe-leader moe-worker moectl; do build/release/$$program --help-markdown; done; } > docs/options.md
 	@{ sed '/^| flag/,$$d' docs/flags.md; build/release/moe-leader --help-flags-markdown; } > docs/flags.md.new
 	@mv docs/flags.md.new docs/flags.md
+	@build/release/moe-leader --help-openapi > docs/openapi.json
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

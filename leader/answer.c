@@ -41,6 +41,21 @@ int api_error_status(int code) {
     }
 }
 
+const char *answer_error_code(size_t i) {
+    static const char *const words[] = {"unknown_url",           "method_not_allowed",
+                                        "invalid_api_key",       "model_not_found",
+                                        "no_chat_template",      "context_length_exceeded",
+                                        "unsupported_parameter", "rate_limit_exceeded"};
+    // Of requests that ended after they were queued (stream.c).
+    static const int codes[] = {ERR_REQ_TOO_LARGE, ERR_REQ_QUEUE_FULL,  ERR_REQ_UNAVAILABLE,
+                                ERR_REQ_NONFINITE, ERR_REQ_WORKER_LOST, ERR_PEER_LOST,
+                                ERR_PEER_TIMEOUT,  ERR_FATAL_NOMEM,     ERR_FATAL_STOPPED};
+    const size_t n_words = sizeof words / sizeof *words;
+    if (i < n_words) return words[i];
+    i -= n_words;
+    return i < sizeof codes / sizeof *codes ? err_name(codes[i]) : NULL;
+}
+
 static const char *error_type(int status) {
     if (status == 429) return "rate_limit_error";
     return status >= 500 ? "server_error" : "invalid_request_error";

@@ -28,6 +28,8 @@ int api_error_set(struct api_error *e, int status, const char *param, const char
     __attribute__((format(printf, 4, 5)));
 // Adds a code and returns rc.
 int api_error_code(struct api_error *e, int rc, const char *code);
+// The words that stand as code, one by one; NULL behind the last.
+const char *answer_error_code(size_t i);
 // The HTTP status of a request that ended with an enum err.
 int api_error_status(int code);
 

@@ -10,6 +10,7 @@
 #include "common/base/mem.h"
 #include "leader/answer.h"
 #include "leader/http_answer.h"
+#include "leader/openapi.h"
 #include "leader/render.h"
 #include "leader/rpc.h"
 #include "leader/status.h"
@@ -17,8 +18,8 @@
 #include "leader/tokens.h"
 
 #define RENDER_THREADS 2
-#define BODIES_BYTES_MAX (UINT64_C(512) << 20)
 #define JSON "application/json"
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 struct api {
     struct serving *serving;
@@ -162,22 +163,98 @@ static void metrics(void *context, struct http_call *call) {
     buf_init(&body, 0);
     status_metrics(&body, a->serving, a->http);
     if (a->rpc != NULL) rpc_metrics(a->rpc, &body);
-    reply(call, 200, "text/plain; version=0.0.4; charset=utf-8", &body);
+    reply(call, 200, METRICS_TYPE, &body);
 }
 
+static void openapi(void *context, struct http_call *call);
+
 static const struct http_route routes[] = {
-    {"/v1/chat/completions", HTTP_POST, chat_completions, true},
-    {"/v1/completions", HTTP_POST, completions, true},
-    {"/tokenize", HTTP_POST, tokenize, true},
-    {"/detokenize", HTTP_POST, detokenize, true},
-    {"/v1/models", HTTP_GET, models, true},
-    {"/v1/models/", HTTP_GET, model, true},
-    {"/health", HTTP_GET, health, false},
-    {"/ready", HTTP_GET, ready, false},
-    {"/status", HTTP_GET, status, true},
-    {"/version", HTTP_GET, version, false},
-    {"/metrics", HTTP_GET, metrics, false},
+    {"/v1/chat/completions",
+     HTTP_POST,
+     chat_completions,
+     true,
+     {"createChatCompletion", "The model's answer to messages.", .takes = "ChatRequest",
+      .gives = "ChatAnswer", .streams = "ChatChunk"}},
+    {"/v1/completions",
+     HTTP_POST,
+     completions,
+     true,
+     {"createCompletion", "How the model goes on with a text or token ids.",
+      .takes = "CompletionRequest", .gives = "CompletionAnswer", .streams = "CompletionChunk"}},
+    {"/tokenize",
+     HTTP_POST,
+     tokenize,
+     true,
+     {"tokenize", "The token ids of a prompt.", .takes = "TokenizeRequest",
+      .gives = "TokenizeAnswer"}},
+    {"/detokenize",
+     HTTP_POST,
+     detokenize,
+     true,
+     {"detokenize", "The text of token ids.", .takes = "DetokenizeRequest",
+      .gives = "DetokenizeAnswer"}},
+    {"/v1/models",
+     HTTP_GET,
+     models,
+     true,
+     {"listModels", "The served model, as a list.", .gives = "ModelList"}},
+    {"/v1/models/",
+     HTTP_GET,
+     model,
+     true,
+     {"retrieveModel", "The served model, by its name.", .gives = "Model"}},
+    {"/health",
+     HTTP_GET,
+     health,
+     false,
+     {"health", "Whether the leader's own threads run.", .type = "text/plain", .is_probe = true}},
+    {"/ready",
+     HTTP_GET,
+     ready,
+     false,
+     {"ready", "Whether a request would be served now.", .gives = "Readiness", .is_probe = true}},
+    {"/status",
+     HTTP_GET,
+     status,
+     true,
+     {"status", "The cluster as moectl status shows it.", .gives = "Status"}},
+    {"/version",
+     HTTP_GET,
+     version,
+     false,
+     {"version", "The leader's version and build.", .gives = "Version"}},
+    {"/metrics",
+     HTTP_GET,
+     metrics,
+     false,
+     {"metrics", "Counters for Prometheus.", .type = METRICS_TYPE}},
+    {"/openapi.json", HTTP_GET, openapi, true, {"openapi", "This document.", .gives = "Document"}},
 };
+
+#define N_ROUTES (sizeof routes / sizeof *routes)
+
+static void openapi(void *context, struct http_call *call) {
+    struct api *a = context;
+    const struct serving *s = a->serving;
+    struct buf body;
+    buf_init(&body, 0);
+    const struct openapi_facts facts = {
+        .version = s->version,
+        .model = s->model_name,
+        .defaults = &s->defaults,
+        .max_model_len = s->max_model_len,
+        .vocab = s->defaults.vocab,
+        .choices_max = s->admit.max,
+        .keys = s->keys != NULL ? OPENAPI_KEYS_NEEDED : OPENAPI_KEYS_NONE,
+    };
+    openapi_write(&body, &facts, routes, N_ROUTES);
+    reply(call, 200, JSON, &body);
+}
+
+void api_openapi(struct buf *out, const char *version) {
+    const struct openapi_facts facts = {.version = version};
+    openapi_write(out, &facts, routes, N_ROUTES);
+}
 
 // --- life
 
@@ -188,7 +265,7 @@ static int start_server(struct api *a, const struct api_config *config, uint16_t
         .host = config->host,
         .port = config->port,
         .routes = routes,
-        .n_routes = sizeof routes / sizeof *routes,
+        .n_routes = N_ROUTES,
         .context = a,
         .refusal = refusal,
         .tls = config->tls,

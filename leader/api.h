@@ -21,6 +21,9 @@ struct api_config {
     struct tls_files *tls;          // of both; NULL: plain text
 };
 
+// The document of the paths and their bodies, of a program that serves no model yet (openapi.h).
+void api_openapi(struct buf *out, const char *version);
+
 int api_start(struct api **out, const struct api_config *config, uint16_t *port,
               struct err_text *e);
 // The bound one; 0 without gRPC.

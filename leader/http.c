@@ -96,6 +96,8 @@ static void check_route(struct http_call *c, const char *method, const struct ht
     if (c->state != CALL_PENDING) return;
     if (head->length_bytes > c->http->config.call_bytes_max)
         refuse(c, 413, "the request body is too large");
+    else if (c->route->method == HTTP_GET && (head->chunked || head->length_bytes != 0))
+        refuse(c, 400, "only a POST request has a body");
     else if (c->route->guarded)
         ask_for_key(c);
 }

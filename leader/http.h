@@ -23,11 +23,21 @@ struct http_call;
 
 enum http_method { HTTP_GET, HTTP_POST };
 
+// What a reader of the API's document learns of a route (openapi.c); bodies are names of schemas.
+struct http_route_text {
+    const char *id, *about;
+    const char *takes, *gives; // bodies of request and answer; NULL: none, plain text
+    const char *streams;       // of each event when it is streamed; NULL: never is
+    const char *type;          // of the answer, where it is no JSON
+    bool is_probe;             // 503 looks like 200
+};
+
 struct http_route {
     const char *path; // exact, or the beginning when it ends with '/'
     enum http_method method;
     void (*handle)(void *context, struct http_call *call); // MHD thread
     bool guarded;                                          // asks http_config.refusal first
+    struct http_route_text text;
 };
 
 struct http_config {

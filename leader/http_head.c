@@ -163,8 +163,6 @@ static int check_framing(struct look *l, const struct http_head_text *t) {
         return wrong(l, 400, "Transfer-Encoding needs HTTP/1.1");
     if (post && l->n_length + l->n_encoding == 0)
         return wrong(l, 411, "a POST request needs a Content-Length");
-    if (!post && (l->chunked || (l->n_length != 0 && strcmp(l->length, "0") != 0)))
-        return wrong(l, 400, "only a POST request has a body");
     return 0;
 }
 

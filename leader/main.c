@@ -548,10 +548,19 @@ static int parse(struct process *p, struct arena *arena, char **argv, int *asked
     return rc == 0 && *asked == 0 ? check_options(p, e) : rc;
 }
 
+static void print_openapi(void) {
+    struct buf text;
+    buf_init(&text, 0);
+    api_openapi(&text, MOESAIC_VERSION);
+    if (!text.failed) fwrite(text.data, 1, text.bytes, stdout);
+    buf_finish(&text);
+}
+
 static int print(int asked) {
     if (asked == 'h') options_print_help(&leader_option_table, stdout);
     if (asked == 'm') options_print_markdown(&leader_option_table, stdout);
     if (asked == 'f') foreign_print_markdown(stdout);
+    if (asked == 'o') print_openapi();
     if (asked == 'v') printf("moe-leader %s\n", MOESAIC_BUILD_ID);
     return 0;
 }

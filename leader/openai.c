@@ -2,6 +2,7 @@
 #include "leader/openai.h"
 
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@
 
 // What OpenAI's completions mean by no word about it.
 #define COMPLETION_TOKENS_DEFAULT 16
+// Doubles up to 2^53 hold every integer.
+#define WHOLE_MAX 9007199254740992.0
 
 // --- the body
 
@@ -138,6 +141,24 @@ int openai_load_body(json_t **out, const struct openai_body *body, struct openai
     return 0;
 }
 
+// --- integers
+
+bool openai_whole(const json_t *value, json_int_t *out) {
+    double x = json_number_value(value);
+    *out = json_integer_value(value);
+    if (!json_is_real(value)) return json_is_integer(value);
+    if (!(fabs(x) <= WHOLE_MAX) || x != trunc(x)) return false;
+    *out = (json_int_t)x;
+    return true;
+}
+
+bool openai_token_id(const json_t *value, uint32_t vocab, uint32_t *out) {
+    json_int_t id;
+    if (!openai_whole(value, &id) || id < 0 || id >= vocab) return false;
+    *out = (uint32_t)id;
+    return true;
+}
+
 // --- prompts
 
 static int prompt_error(const struct openai_request *r, struct api_error *e) {
@@ -158,10 +179,7 @@ int openai_read_ids(struct openai_request *r, const json_t *list, uint32_t vocab
     uint32_t *ids = arena_alloc(&r->arena, bytes);
     if (ids == NULL) return api_error_set(e, 500, NULL, "memory is out.");
     for (size_t i = 0; i < n; i++) {
-        const json_t *id = json_array_get(list, i);
-        if (!json_is_integer(id) || json_integer_value(id) < 0 || json_integer_value(id) >= vocab)
-            return prompt_error(r, e);
-        ids[i] = (uint32_t)json_integer_value(id);
+        if (!openai_token_id(json_array_get(list, i), vocab, &ids[i])) return prompt_error(r, e);
     }
     *out = (struct openai_prompt){.ids = ids, .n_ids = (uint32_t)n};
     return 0;
@@ -177,7 +195,7 @@ static int read_prompt(struct openai_request *r, const json_t *value, uint32_t v
 
 static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_error *e) {
     const json_t *prompt = json_object_get(r->root, "prompt");
-    bool one = json_is_string(prompt) || json_is_integer(json_array_get(prompt, 0));
+    bool one = json_is_string(prompt) || json_is_number(json_array_get(prompt, 0));
     size_t n = one ? 1 : json_array_size(prompt);
     if (n == 0) return prompt_error(r, e);
     if (n > PROMPTS_MAX)

@@ -69,10 +69,11 @@ struct openai_request {
     const struct json_t *bad_words; // list of strings, root's; NULL = none
     bool has_seed;
     int64_t seed;
-    uint32_t n;                   // choices a prompt
-    uint32_t max_tokens;          // 0 = not given
-    const char *max_tokens_field; // which name it was given by; static text
-    uint32_t max_tokens_default;  // then; UINT32_MAX = up to the context's end
+    uint32_t n;                    // choices a prompt
+    uint32_t max_tokens;           // 0 = not given
+    uint32_t max_tokens_overruled; // by its newer name; 0 = none
+    const char *max_tokens_field;  // which name it was given by; static text
+    uint32_t max_tokens_default;   // then; UINT32_MAX = up to the context's end
     struct stop_strings stop;
     uint32_t n_stop_ids;
     uint32_t stop_ids[STOP_IDS_MAX];

@@ -35,9 +35,6 @@ int openai_scores_check(struct openai_reader *r) {
     struct openai_request *q = r->request;
     q->prompt_only = q->prompt_only && q->max_tokens == 0; // max_completion_tokens wins
     if (q->prompt_only && check_prompt_only(r) != 0) return ERR_REQ_INVALID;
-    if (q->prompt_logprobs && q->stream)
-        return api_error_set(r->error, 400, "prompt_logprobs",
-                             "'prompt_logprobs' is not available with 'stream'.");
     q->echo_logprobs = q->echo && q->sampling.want_logprob;
     return 0;
 }

@@ -42,6 +42,20 @@ static bool is_name(const json_t *value) {
     return name != NULL && n > 0 && n <= NAME_BYTES_MAX && strspn(name, letters) == n;
 }
 
+json_t *openai_tool_schema(void) {
+    char pattern[32];
+    snprintf(pattern, sizeof pattern, "^[a-zA-Z0-9_-]{1,%d}$", NAME_BYTES_MAX);
+    json_t *parts =
+        json_pack("{s:{s:s, s:s}, s:{s:[s, s]}, s:{s:[s, s], s:o}}", "name", "type", "string",
+                  "pattern", pattern, "description", "type", "string", "null", "parameters", "type",
+                  "object", "null", "additionalProperties", openapi_ref("Anything"));
+    return json_pack("{s:s, s:[s], s:{s:{s:[s, n]}, s:{s:s, s:[s], s:o, s:o}}, s:o}", "type",
+                     "object", "required", "function", "properties", "type", "enum", "function",
+                     "function", "type", "object", "required", "name", "properties", parts,
+                     "additionalProperties", openapi_ref("Anything"), "additionalProperties",
+                     openapi_ref("Anything"));
+}
+
 static int check_tool(const struct tool *t) {
     const json_t *type = member(t->given, "type"), *function = member(t->given, "function");
     const json_t *description = member(function, "description");
@@ -104,6 +118,12 @@ int openai_read_tools(struct openai_reader *r, const struct openai_field *f, con
     return rc;
 }
 
+json_t *openai_schema_tools(const struct openai_field *f, const struct openai_form *form) {
+    (void)f, (void)form;
+    return json_pack("{s:[s, s], s:o, s:i}", "type", "array", "null", "items", openapi_ref("Tool"),
+                     "maxItems", TOOLS_MAX);
+}
+
 // --- tool_choice
 
 static int forced(struct openai_reader *r, const struct openai_field *f) {
@@ -123,6 +143,11 @@ int openai_read_tool_choice(struct openai_reader *r, const struct openai_field *
     r->calls_tools = word != NULL && strcmp(word, "auto") == 0;
     if (r->calls_tools || (word != NULL && strcmp(word, "none") == 0)) return 0;
     return openai_field_wrong(r, f, "\"none\" or \"auto\"");
+}
+
+json_t *openai_schema_tool_choice(const struct openai_field *f, const struct openai_form *form) {
+    (void)f, (void)form;
+    return json_pack("{s:[s, s, n]}", "enum", "none", "auto");
 }
 
 static void forget_tools(struct openai_request *q) {
@@ -149,7 +174,19 @@ int openai_tools_check(struct openai_reader *r) {
     return api_error_code(r->error, rc, "unsupported_parameter");
 }
 
+json_t *openai_tools_rule(void) {
+    return json_pack("{s:{s:[s], s:{s:{s:s, s:i}}}, s:{s:[s], s:{s:{s:s}}}}", "if", "required",
+                     "tools", "properties", "tools", "type", "array", "minItems", 1, "then",
+                     "required", "tool_choice", "properties", "tool_choice", "const", "none");
+}
+
 // --- documents
+
+json_t *openai_schema_documents(const struct openai_field *f, const struct openai_form *form) {
+    (void)f, (void)form;
+    return json_pack("{s:[s, s], s:{s:s, s:{s:s}}, s:i}", "type", "array", "null", "items", "type",
+                     "object", "additionalProperties", "type", "string", "maxItems", DOCUMENTS_MAX);
+}
 
 int openai_read_documents(struct openai_reader *r, const struct openai_field *f,
                           const json_t *value) {

@@ -31,16 +31,23 @@ struct render {
 
 // --- ids to requests
 
+static int asks_too_much(const struct serving *s, const char *field, uint32_t asked,
+                         uint32_t n_prompt, struct api_error *e) {
+    int rc = api_error_set(e, 400, field,
+                           "This model's maximum context length is %u tokens; the prompt has "
+                           "%u and '%s' asks for %u.",
+                           s->max_model_len, n_prompt, field, asked);
+    return api_error_code(e, rc, "context_length_exceeded");
+}
+
 static int choose_max_tokens(const struct serving *s, const struct openai_request *r,
                              uint32_t n_prompt, uint32_t *out, struct api_error *e) {
     uint32_t room = s->max_model_len - n_prompt;
-    if (r->max_tokens > room) {
-        int rc = api_error_set(e, 400, r->max_tokens_field,
-                               "This model's maximum context length is %u tokens; the prompt has "
-                               "%u and '%s' asks for %u.",
-                               s->max_model_len, n_prompt, r->max_tokens_field, r->max_tokens);
-        return api_error_code(e, rc, "context_length_exceeded");
-    }
+    if (r->max_tokens > room)
+        return asks_too_much(s, r->max_tokens_field, r->max_tokens, n_prompt, e);
+    // It has no effect, but no prompt could make it right.
+    if (r->max_tokens_overruled >= s->max_model_len)
+        return asks_too_much(s, "max_tokens", r->max_tokens_overruled, n_prompt, e);
     uint32_t otherwise = r->max_tokens_default < room ? r->max_tokens_default : room;
     *out = r->max_tokens != 0 || r->prompt_only ? r->max_tokens : otherwise;
     return 0;

@@ -55,7 +55,8 @@
 
 // Requests.
 #define REQUEST_BYTES_MAX (64u << 20)
-#define HEAD_BYTES_MAX 32768 // of an HTTP request: its line and fields
+#define BODIES_BYTES_MAX (512u << 20) // of all requests that are held
+#define HEAD_BYTES_MAX 32768          // of an HTTP request: its line and fields
 #define HEADERS_MAX 128
 #define JSON_DEPTH_MAX 32 // real bodies need 5; jansson recurses, so a deeper one is refused before
 // A parsed value takes ten times the bytes of its text: the longest prompt as ids, and the rest.

@@ -198,6 +198,7 @@ static int asked_for(const char *const *argv) {
         if (strcmp(*argv, "--version") == 0) return 'v';
         if (strcmp(*argv, "--help-markdown") == 0) return 'm';
         if (strcmp(*argv, "--help-flags-markdown") == 0) return 'f';
+        if (strcmp(*argv, "--help-openapi") == 0) return 'o';
     }
     return 0;
 }

@@ -77,10 +77,9 @@ struct option_input {
     struct option_notes *notes;     // in the arena as well; NULL: nobody reads them
 };
 
-// Fills the table's struct from all sources. *asked is set to 'h' (--help),
-// 'v' (--version) or 'm'
-// (--help-markdown), 'f' (--help-flags-markdown) when one was given (nothing else is checked then),
-// else 0. Errors name flag, variable, or file and line.
+// Fills the table's struct from all sources. *asked is set to 'h' (--help), 'v' (--version), 'm'
+// (--help-markdown), 'f' (--help-flags-markdown) or 'o' (--help-openapi) when one was given
+// (nothing else is checked then), else 0. Errors name flag, variable, or file and line.
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
                   int *asked, struct err_text *e);
 

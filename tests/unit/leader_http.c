@@ -70,9 +70,9 @@ static void stall(void *context, struct http_call *c) {
 }
 
 static const struct http_route routes[] = {
-    {"/echo", HTTP_POST, echo, false},  {"/get", HTTP_GET, echo, false},
-    {"/tree/", HTTP_GET, echo, false},  {"/hold", HTTP_POST, hold, false},
-    {"/stall", HTTP_GET, stall, false}, {"/stream", HTTP_POST, stream, false}};
+    {"/echo", HTTP_POST, echo, false, {0}},  {"/get", HTTP_GET, echo, false, {0}},
+    {"/tree/", HTTP_GET, echo, false, {0}},  {"/hold", HTTP_POST, hold, false, {0}},
+    {"/stall", HTTP_GET, stall, false, {0}}, {"/stream", HTTP_POST, stream, false, {0}}};
 
 static void site_open(struct site *s, uint32_t patience_s) {
     struct err_text e;

@@ -143,12 +143,14 @@ END_TEST
 START_TEST(whole_numbers_may_be_written_with_a_point) {
     struct openai_request r;
     struct api_error e;
-    const char *fields = "\"n\":2.0,\"seed\":-3.0,\"max_tokens\":1e1,\"top_k\":-1.0";
+    const char *fields =
+        "\"n\":2.0,\"seed\":-3.0,\"max_tokens\":1e1,\"top_k\":-1.0,\"stop_token_ids\":[5.0]";
     ck_assert_int_eq(parse_field(&r, true, fields, &e), 0);
     ck_assert(r.n == 2 && r.seed == -3 && r.max_tokens == 10 && r.sampling.top_k == 0);
+    ck_assert(r.n_stop_ids == 1 && r.stop_ids[0] == 5);
     openai_request_finish(&r);
     refused(true, "\"seed\":1e16", "seed"); // beyond 2^53 a double is no exact integer
-    refused(true, "\"stop_token_ids\":[1.0]", "stop_token_ids");
+    refused(true, "\"stop_token_ids\":[1.5]", "stop_token_ids");
 }
 END_TEST
 
