@@ -147,7 +147,9 @@ static const struct added_token *next_added(const struct added_set *set, const s
     return NULL;
 }
 
-// What of the segment a token takes: itself and, where it says so, the white space around it.
+// What of the segment a token takes: itself and, where it says so, the white space around it. What
+// others took is not looked at again: of the white space in front nothing is left there, and a
+// token inside of it ends where it ends.
 struct taken {
     size_t begin, end;
 };
@@ -161,9 +163,14 @@ static bool is_apart(const struct added_token *token, const struct segment *s, s
 static struct taken take(const struct added_token *token, const struct segment *s, size_t begin,
                          size_t done) {
     struct taken t = {begin, begin + token->n_bytes};
-    if (token->lstrip) t.begin -= character_spaces_before(s->text + s->begin, begin - s->begin);
-    if (t.begin < done) t.begin = done; // another token took those already
-    if (token->rstrip) t.end += character_spaces_at(s->text + t.end, s->end - t.end);
+    if (begin < done)
+        t.begin = done;
+    else if (token->lstrip)
+        t.begin -= character_spaces_before(s->text + done, begin - done);
+    if (token->rstrip && t.end < done)
+        t.end = done;
+    else if (token->rstrip)
+        t.end += character_spaces_at(s->text + t.end, s->end - t.end);
     return t;
 }
 

@@ -336,6 +336,12 @@ static bool statement_endset(struct compiler *c) {
 
 // --- macros
 
+static bool hide_function(struct compiler *c, size_t name) {
+    if (c->n_shadows == SHADOWS_MAX) return compiler_fail(c, "too many names of functions");
+    c->shadows[c->n_shadows++] = name;
+    return true;
+}
+
 static bool compile_parameter(struct compiler *c) {
     const struct lex_token *name = compiler_token(c);
     size_t index, jump;
@@ -344,11 +350,10 @@ static bool compile_parameter(struct compiler *c) {
         return false;
     bool has_default = compiler_take_operator(c, "=");
     if (!compiler_emit(c, OP_PARAMETER, (int64_t)index, has_default)) return false;
-    if (!has_default) return true;
-    bool ok = compiler_emit_jump(c, OP_JUMP, &jump) && compile_expression(c) &&
-              compiler_emit(c, OP_STORE, (int64_t)index, 0);
-    if (ok) compiler_patch(c, jump);
-    return ok;
+    bool ok = !has_default || (compiler_emit_jump(c, OP_JUMP, &jump) && compile_expression(c) &&
+                               compiler_emit(c, OP_STORE, (int64_t)index, 0));
+    if (ok && has_default) compiler_patch(c, jump);
+    return ok && (!compile_is_function(name) || hide_function(c, index));
 }
 
 static bool compile_parameters(struct compiler *c) {
@@ -380,6 +385,7 @@ static bool statement_endmacro(struct compiler *c) {
     if (b == NULL || !compiler_emit(c, OP_RETURN, 0, 0)) return false;
     compiler_patch(c, b->over_jump);
     c->n_blocks--;
+    c->n_shadows = 0;
     if (compiler_token(c)->kind == TOKEN_NAME) c->at++; // Jinja lets the name follow
     return true;
 }

@@ -14,6 +14,7 @@
 #define EXPRESSION_DEPTH_MAX 64
 #define BLOCKS_MAX 64
 #define MACROS_MAX 256
+#define SHADOWS_MAX 8
 #define NO_JUMP SIZE_MAX
 
 enum block_kind {
@@ -49,6 +50,8 @@ struct compiler {
     size_t n_blocks;
     size_t macros[MACROS_MAX]; // their names
     size_t n_macros;
+    size_t shadows[SHADOWS_MAX]; // the macro's parameters that have names of functions
+    size_t n_shadows;
     int rc;
     struct err_text *e;
 };
@@ -74,6 +77,7 @@ bool compiler_string(struct compiler *c, const char *bytes, size_t n, size_t *in
 
 // --- expressions, in jinja_expr.c
 bool compile_expression(struct compiler *c);
+bool compile_is_function(const struct lex_token *name); // one of Jinja's, such as range
 bool compile_expression_without_if(struct compiler *c); // what a for goes over
 bool compile_filters(struct compiler *c, bool first);   // |a|b; first: without the first bar
 

@@ -234,15 +234,32 @@ static bool compile_call(struct compiler *c, const struct lex_token *name) {
     return emit_builtin(c, BUILTIN_FUNCTION, name, argc);
 }
 
+static bool is_one_of(const struct lex_token *name, const char *const *names) {
+    for (; *names != NULL; names++) {
+        if (strlen(*names) == name->n && memcmp(*names, name->text, name->n) == 0) return true;
+    }
+    return false;
+}
+
+bool compile_is_function(const struct lex_token *name) {
+    static const char *const functions[] = {"range",           "dict",         "lipsum",
+                                            "cycler",          "joiner",       "namespace",
+                                            "raise_exception", "strftime_now", NULL};
+    return is_one_of(name, functions);
+}
+
 // Names that are functions or special in Jinja, and so mean something else than a variable that is
 // not there.
 static bool is_reserved(const struct lex_token *name) {
-    static const char *const reserved[] = {
-        "range",        "dict",   "lipsum",  "cycler", "joiner", "namespace", "raise_exception",
-        "strftime_now", "caller", "varargs", "kwargs", "self",   "super"};
-    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++) {
-        if (strlen(reserved[i]) == name->n && memcmp(reserved[i], name->text, name->n) == 0)
-            return true;
+    static const char *const special[] = {"caller", "varargs", "kwargs", "self", "super", NULL};
+    return compile_is_function(name) || is_one_of(name, special);
+}
+
+// A macro's parameter hides the built-in of its name.
+static bool is_shadowed(const struct compiler *c, const struct lex_token *name) {
+    for (size_t i = 0; i < c->n_shadows; i++) {
+        const struct jinja_string *s = &c->program->strings[c->shadows[i]];
+        if (s->n == name->n && memcmp(s->bytes, name->text, s->n) == 0) return true;
     }
     return false;
 }
@@ -259,10 +276,15 @@ static bool compile_name(struct compiler *c) {
             return compiler_emit(c, constants[i].op, 0, 0);
     }
     c->at++;
+    bool shadowed = is_shadowed(c, name);
+    if (shadowed && compiler_at_operator(c, "("))
+        return compiler_fail(c, "\"%.*s\" is a parameter here, and called", (int)name->n,
+                             name->text);
     if (compiler_take_operator(c, "(")) return compile_call(c, name);
-    if (compiler_at_name(c, "is") && name->n == 12 && memcmp(name->text, "strftime_now", 12) == 0)
+    if (!shadowed && compiler_at_name(c, "is") && name->n == 12 &&
+        memcmp(name->text, "strftime_now", 12) == 0)
         return compiler_emit(c, OP_TRUE, 0, 0); // a function is defined, not none, ...
-    if (is_reserved(name))
+    if (is_reserved(name) && !shadowed)
         return compiler_fail(c, "\"%.*s\" as a value is not supported", (int)name->n, name->text);
     size_t index;
     return compiler_string(c, name->text, name->n, &index) &&

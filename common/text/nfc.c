@@ -21,6 +21,7 @@ static const utf8proc_option_t form_options[] = {
 
 #define DECOMPOSED_MAX 32 // the longest decomposition of one character has 18
 #define INSERTION_SORT_MAX 32
+#define PART_BYTES 4096
 
 bool nfc_is_plain(enum unicode_form form, const char *text, size_t n) {
     // U+0300 is the first that NFC may change; its first byte is 0xcc. The others change é, or ².
@@ -132,13 +133,32 @@ static size_t find_inert(const char *text, size_t n, size_t *inert) {
     return n;
 }
 
-static int append_form(struct buf *out, enum unicode_form form, const char *text, size_t n) {
+// Codes take many times the bytes of their text, so a long one is done in parts. Nothing combines
+// over a character below U+0300.
+static size_t part_end(const char *text, size_t n) {
+    size_t end = PART_BYTES;
+    while (end < n && !(utf8_is_start(text[end]) && (unsigned char)text[end] < 0xcc))
+        end++;
+    return end < n ? end : n;
+}
+
+static int append_part(struct buf *out, enum unicode_form form, const char *text, size_t n) {
     struct buf room = {0};
     ptrdiff_t count = decompose(form, text, n, &room);
     utf8proc_int32_t *codes = (utf8proc_int32_t *)(void *)room.data;
     int rc = count < 0 ? ERR_FATAL_NOMEM : order_marks(codes, (size_t)count);
     if (rc == 0) rc = append_composed(out, form, codes, count);
     buf_finish(&room);
+    return rc;
+}
+
+static int append_form(struct buf *out, enum unicode_form form, const char *text, size_t n) {
+    int rc = 0;
+    for (size_t i = 0; i < n && rc == 0;) {
+        size_t part = part_end(text + i, n - i);
+        rc = append_part(out, form, text + i, part);
+        i += part;
+    }
     return rc;
 }
 

@@ -476,6 +476,27 @@ START_TEST(merging_one_long_piece_takes_n_log_n_steps) {
 }
 END_TEST
 
+// In a run of millions, each blank token that takes the white space around it would look through
+// all of the run.
+START_TEST(blank_tokens_that_take_white_space_are_found_in_linear_time) {
+    enum { BYTES = 3 << 20 };
+    struct tokenizer *t =
+        parse_edited("\"content\":\"<a>\",\"single_word\":false,\"lstrip\":false,\"rstrip\":false",
+                     "\"content\":\" \",\"single_word\":false,\"lstrip\":true,\"rstrip\":true");
+    char *spaces = malloc(BYTES);
+    memset(spaces, ' ', BYTES);
+    struct encode_text text = {.text = spaces, .bytes = BYTES, .ids_max = BYTES};
+    struct id_list ids = {0};
+    struct err_text e;
+    ck_assert_int_eq(tokenizer_encode(t, &text, &ids, &e), 0);
+    ck_assert_uint_eq(ids.n, BYTES);
+    ck_assert(ids.ids[0] == 260 && ids.ids[BYTES - 1] == 260);
+    id_list_finish(&ids);
+    free(spaces);
+    tokenizer_destroy(t);
+}
+END_TEST
+
 START_TEST(a_pattern_made_to_explode_ends_in_an_error) {
     struct tokenizer *t = parse_edited("\\\\p{L}+|", "(?:a+)+b|");
     char text[4000];
@@ -532,6 +553,7 @@ int main(void) {
     tcase_add_test(t, the_first_space_goes_only_where_a_text_begins);
     tcase_add_test(t, a_long_run_of_byte_tokens_comes_out_before_its_end);
     tcase_add_test(t, merging_one_long_piece_takes_n_log_n_steps);
+    tcase_add_test(t, blank_tokens_that_take_white_space_are_found_in_linear_time);
     tcase_add_test(t, a_pattern_made_to_explode_ends_in_an_error);
     tcase_add_test(t, long_runs_of_any_kind_encode_within_the_limits);
     suite_add_tcase(s, t);

@@ -201,6 +201,7 @@ STATEMENTS = [
     "{% filter upper %}a{{ s }}{% set z = 1 %}{{ z }}{% endfilter %}{{ z }}", "{% filter trim | replace('a', 'b') %}  aa {% endfilter %}", "{% filter indent(2) %}a\nb{% endfilter %}", "{% filter nofilter %}a{% endfilter %}",
     "{% with a = 1, b = n %}{{ a }}{{ b }}{% set c = 2 %}{{ c }}{% endwith %}{{ a }}{{ c }}", "{% with %}{% set a = 1 %}{{ a }}{% endwith %}{{ a }}", "{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% endwith %}{{ a }}",
     "{% for i in l %}{% with j = loop.index %}{{ j }}{{ loop.length }}{% endwith %}{% endfor %}", "{% with a = %}{% endwith %}", "{% endwith %}", "{% with a = 1 %}",
+    "{% macro m(namespace, range='r') %}{{ namespace ~ range }}{% endmacro %}{{ m('n') }}{{ range(2)|join }}{% set ns = namespace(a=1) %}{{ ns.a }}",
     "{{ m(1) }}{% macro m(a) %}{{ a }}{% endmacro %}", "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}", "{% if t %}{% macro m() %}M{% endmacro %}{% endif %}{{ m() }}", "{% if f %}{% macro m() %}M{% endmacro %}{% endif %}{{ m() }}",
     "{% if f %}{{ s|nofilter }}{% endif %}x", "{% if t %}{{ s|nofilter }}{% endif %}x", "{% if f %}{{ s is notest }}{% endif %}x",
     "{% generation %}{{ s }}\n{% endgeneration %}\nx", "{%- generation -%} {{ s }} {%- endgeneration -%}", "{{ messages }}", "{{ none }}", "{{ messages[0]['role'] }}", "{{ x }}{{ t }}{{ f }}{{ none }}",
