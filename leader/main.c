@@ -181,6 +181,7 @@ static int load_model(struct process *p, struct err_text *e) {
         p->chat_template != NULL && chat_template_mentions(p->chat_template, "developer");
     if (p->options.enable_auto_tool_choice)
         p->persona.sampling.tool_format = tool_format_find(p->options.tool_call_parser);
+    p->persona.sampling.priorities = strcmp(p->options.scheduling_policy, "priority") == 0;
     p->persona.sampling.hides_unused_tools = p->options.exclude_tools_when_tool_choice_none;
     snprintf(p->fingerprint, sizeof p->fingerprint, "moesaic-%s-%016llx", MOESAIC_BUILD_ID,
              (unsigned long long)p->model_digest);

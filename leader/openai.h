@@ -29,6 +29,7 @@ struct openai_defaults {
 
     bool knows_developer; // the chat template has the role; else it is another word for system
     const struct tool_format *tool_format; // how calls are read out of answers; NULL: not at all
+    bool priorities;                       // requests may have some
     bool hides_unused_tools;               // with tool_choice "none" the template gets no tools
 };
 
@@ -86,9 +87,10 @@ struct openai_request {
     bool prompt_logprobs; // wanted, with n_prompt_logprobs alternatives
     bool echo_logprobs;   // echo with logprobs: of the prompt's tokens as well
     uint32_t n_prompt_logprobs;
-    uint32_t truncate_prompt;       // keeps this many last ids; 0 = all, TRUNCATE_TO_FIT
-    const char *request_id;         // root's; NULL = not given
-    const char *cache_salt;         // the same
+    uint32_t truncate_prompt; // keeps this many last ids; 0 = all, TRUNCATE_TO_FIT
+    const char *request_id;   // root's; NULL = not given
+    const char *cache_salt;   // the same
+    int32_t priority;
     struct json_t *template_kwargs; // root's, checked names; NULL = none
 };
 

@@ -276,6 +276,29 @@ static json_t *schema_truncate(const struct openai_field *f, const struct openai
                      0);
 }
 
+static int read_priority(struct openai_reader *r, const struct openai_field *f,
+                         const json_t *value) {
+    json_int_t x;
+    if (!openai_whole(value, &x) || x < INT32_MIN || x > INT32_MAX)
+        return openai_field_wrong(r, f, "an integer of 32 bits");
+    if (x != 0 && !r->defaults->priorities)
+        return api_error_code(
+            r->error,
+            api_error_set(r->error, 400, f->name,
+                          "'priority' needs a server with --scheduling-policy priority."),
+            "unsupported_parameter");
+    r->request->priority = (int32_t)x;
+    return 0;
+}
+
+static json_t *schema_priority(const struct openai_field *f, const struct openai_form *form) {
+    const struct openai_defaults *d = form->facts->defaults;
+    (void)f;
+    if (d != NULL && !d->priorities) return json_pack("{s:[i, n]}", "enum", 0);
+    return json_pack("{s:[s, s], s:I, s:I}", "type", "integer", "null", "minimum",
+                     (json_int_t)INT32_MIN, "maximum", (json_int_t)INT32_MAX);
+}
+
 static json_t *schema_request_id(const struct openai_field *f, const struct openai_form *form) {
     (void)f, (void)form;
     return json_pack("{s:[s, s], s:s, s:i}", "type", "string", "null", "pattern", "^[!-~]+$",
@@ -365,6 +388,8 @@ static const struct openai_field fields[] = {
      "Log-probabilities of the prompt's tokens, and of so many of the likeliest in each place; not "
      "with stream."},
     RULE("request_id", BOTH, request_id, "As the header X-Request-Id, which wins."),
+    RULE("priority", BOTH, priority,
+         "With --scheduling-policy priority: the lowest is served first."),
     RULE("cache_salt", BOTH, cache_salt,
          "Cached blocks of the prompt are shared with requests of the same salt and key only."),
     {"tools", MESSAGES, openai_read_tools, openai_schema_tools, 0, 0, 0, 0,

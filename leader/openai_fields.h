@@ -30,7 +30,7 @@ enum {
 };
 
 // The value of a refused field that changes nothing, and is therefore accepted.
-enum neutral { NEUTRAL_NONE, NEUTRAL_FALSE, NEUTRAL_ZERO, NEUTRAL_ONE, NEUTRAL_EMPTY };
+enum neutral { NEUTRAL_NONE, NEUTRAL_FALSE, NEUTRAL_ONE, NEUTRAL_EMPTY };
 
 // The body that a schema is part of.
 struct openai_form {

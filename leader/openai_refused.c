@@ -18,7 +18,6 @@ static bool is_neutral(const json_t *value, enum neutral neutral) {
     switch (neutral) {
     case NEUTRAL_NONE: return false;
     case NEUTRAL_FALSE: return json_is_false(value);
-    case NEUTRAL_ZERO: return json_is_number(value) && json_number_value(value) == 0;
     case NEUTRAL_ONE: return json_is_number(value) && json_number_value(value) == 1;
     case NEUTRAL_EMPTY:
         return (json_is_array(value) && json_array_size(value) == 0) ||
@@ -37,7 +36,6 @@ static json_t *neutral_values(enum neutral neutral) {
     switch (neutral) {
     case NEUTRAL_NONE: return json_pack("[n]");
     case NEUTRAL_FALSE: return json_pack("[b, n]", 0);
-    case NEUTRAL_ZERO: return json_pack("[i, n]", 0);
     case NEUTRAL_ONE: return json_pack("[i, n]", 1);
     case NEUTRAL_EMPTY: return json_pack("[[], {}, s, n]", "");
     }
@@ -110,7 +108,6 @@ static json_t *schema_idle(const struct openai_field *f, const struct openai_for
     { name, where, read_idle, schema_idle, 0, 0, 0, NEUTRAL_NONE, about }
 
 static const struct openai_field fields[] = {
-    REFUSED("priority", BOTH, NEUTRAL_ZERO), // requests run in the order in which they came
     ONLY("response_format", BOTH, response_format, "Only text."),
     ONLY("modalities", CHAT, modalities, "Only text."),
     REFUSED("length_penalty", BOTH, NEUTRAL_ONE),

@@ -93,6 +93,7 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     q->sampling.choice_index = c->index % g->request.n;
     q->score_prompt = is_scored(c);
     q->n_score_top = q->score_prompt ? openai_score_top(&g->request) : 0;
+    q->priority = g->request.priority;
     salt_fill(q->salt, g->client.ops->key(g->client.self), g->request.cache_salt);
     q->emit = stream_emit;
     q->sink_context = c;

@@ -51,6 +51,7 @@ struct request {
     uint32_t n_prompt;
     struct sampling sampling;
     struct steering *steering; // owned; NULL = none
+    int32_t priority;          // lower ones are served first; those with equal ones as they came
     // What requests must have in common, beside tokens, to share KV blocks.
     uint64_t salt[2];
     uint32_t max_tokens;  // 0: only its prompt is read; n_prompt + max_tokens <= max_model_len

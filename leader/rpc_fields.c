@@ -80,6 +80,7 @@ int rpc_fields_fill(json_t *fields, const Moesaic__V1__GenerateRequest *m, struc
     rpc_fill_string(&f, "model", m->model);
     rpc_fill_integer(&f, "n", m->n);
     rpc_fill_string(&f, "cache_salt", m->cache_salt);
+    if (m->priority != 0) rpc_fill_value(&f, "priority", json_integer(m->priority));
     add_sampling(&f, m);
     add_ends(&f, m);
     add_shown(&f, m);

@@ -5,7 +5,8 @@
 // (leader.c), plans go to drive.c, which brings the results back. Continuous batching: in each step
 // decodes come first, then the next chunks of prompts in the order of arrival, then new requests
 // from one first-in-first-out queue (one that needs more KV blocks than are free may be passed by
-// OVERTAKEN_MAX later ones), all under a budget of rows a rank and step.
+// OVERTAKEN_MAX later ones), all under a budget of rows a rank and step. Where requests have
+// priorities, those come before the order of arrival everywhere.
 //
 // KV blocks are taken as they fill. A sequence that finds none free takes those of the newest one
 // on its rank, which goes back into the queue (preemption); a group that is lost sends all that ran

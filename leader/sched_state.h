@@ -20,6 +20,7 @@ struct seq {
     struct request *r; // owned; NULL once ended
     uint64_t id;
     uint64_t arrival; // its number in the order in which requests came
+    int32_t priority;
     enum request_state state;
     uint32_t n_starts; // how often it got a slot
     uint32_t n_vain;   // groups lost under it since its last token
@@ -49,7 +50,7 @@ struct seq {
 
 struct sched_rank {
     struct pages pages;
-    struct list running;        // of struct seq, in the order of arrival
+    struct list running;        // of struct seq, in the order of service
     uint32_t *free_slots;       // [max_num_seqs], owned; the first n_free_slots are free
     uint64_t generation_tokens; // sampled here since the start
     uint32_t n_free_slots;
@@ -64,7 +65,7 @@ struct sched_rank {
 
 struct sched {
     struct sched_config config;
-    struct list queue; // without a slot, in the order of arrival
+    struct list queue; // without a slot, in the order of service
     struct list ended; // whose last step is not over: results still name them
     struct sched_rank *ranks;
     struct seq **buckets; // [ID_BUCKETS]
@@ -96,7 +97,7 @@ void seq_move(struct seq *q, enum request_state to);
 bool seq_before(const struct seq *a, const struct seq *b); // a is served first
 struct token_event seq_event(const struct seq *q);
 bool seq_add_token(struct seq *q, uint32_t token); // false: memory is out
-// Puts it where its arrival belongs.
+// Puts it where it belongs.
 void seq_enqueue(struct sched *s, struct seq *q);
 void seq_dequeue(struct sched *s, struct seq *q);
 // Blocks that the rows before its first decode fill.

@@ -24,6 +24,7 @@ struct seq *seq_create(struct request *r) {
     q->n_prompt = q->n_tokens = q->tokens_capacity = r->n_prompt;
     q->tokens = r->prompt;
     r->prompt = NULL;
+    q->priority = r->priority;
     q->max_tokens = r->max_tokens;
     q->n_blocks_max = n_blocks;
     q->sampling = r->sampling;
@@ -45,7 +46,7 @@ void seq_move(struct seq *q, enum request_state to) {
 }
 
 bool seq_before(const struct seq *a, const struct seq *b) {
-    return a->arrival < b->arrival;
+    return a->priority != b->priority ? a->priority < b->priority : a->arrival < b->arrival;
 }
 
 struct token_event seq_event(const struct seq *q) {

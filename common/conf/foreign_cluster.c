@@ -134,13 +134,12 @@ static const struct foreign_row rows[] = {
      .says = "scheduling is fixed: decodes first, prompts in chunks, up to --pipeline-depth steps "
              "ahead; answers do not depend on it"},
     {FOREIGN_REFUSED, "v: max-num-queued-tokens=", .says = "use --max-num-queued-reqs"},
-    {FOREIGN_REFUSED, "v: scheduling-policy= s: schedule-policy=", .fine = "fcfs lpm",
-     .says = "requests run in the order they came"},
+    {FOREIGN_REFUSED, "s: schedule-policy=", .fine = "fcfs lpm", .says = "use --scheduling-policy"},
     {FOREIGN_REFUSED,
      "s: abort-on-priority-when-disabled default-priority-value= disable-priority-preemption "
      "enable-priority-scheduling priority-scheduling-preemption-threshold= "
      "schedule-low-priority-values-first",
-     .says = "requests run in the order they came"},
+     .says = "use --scheduling-policy priority: lower values are served first"},
     {FOREIGN_IMPLIED, "s: enable-deterministic-inference",
      .says = "a request has one answer, whatever else is in the batch"},
     {FOREIGN_REFUSED, "s: rl-on-policy-target=", .says = "training is not served"},

@@ -116,8 +116,8 @@ struct leader_options {
     uint16_t port, grpc_port, control_port;
     const char *control_host;
     struct control_options control;
-    const char *dtype, *kv_cache_dtype, *generation_config, *log_level, *log_format, *interface,
-        *transports;
+    const char *dtype, *kv_cache_dtype, *generation_config, *scheduling_policy, *log_level,
+        *log_format, *interface, *transports;
     uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
     uint32_t expert_parallel_size; // 0 = the data parallel size
     uint32_t lws_group_size;       // 0 = not in a group

@@ -151,6 +151,10 @@ static const struct option leader_options[] = {
     {"recovery-timeout", OPTION_SECONDS, LEADER(recovery_timeout), .fallback = "120",
      .argument = "SECONDS", .min = 1, .max = 86400,
      .help = "How long requests wait, their streams open, for a lost group to form again."},
+    {"scheduling-policy", OPTION_CHOICE, LEADER(scheduling_policy), .fallback = "fcfs",
+     .argument = "NAME", .choices = "fcfs|priority",
+     .help = "Which request is served first: fcfs: who came first; priority: who has the lowest "
+             "priority field, then who came first."},
     {"enable-prefix-caching", OPTION_BOOL, LEADER(enable_prefix_caching), .fallback = "true",
      .help = "Keep the KV blocks of prompts and answers for requests that begin alike."},
     {"digest", OPTION_BOOL, LEADER(digest), .fallback = "false",

@@ -13,11 +13,11 @@ pids=()
 stop() { [ ${#pids[@]} -eq 0 ] || { kill "${pids[@]}" 2>/dev/null; wait "${pids[@]}" 2>/dev/null; } || true; pids=(); }
 trap stop EXIT
 
-port_of() { sed -n "s/.* $1 [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
+port_of() { sed -n "s/.* $1 address [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" | head -n 1; }
 await() { for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return 0; sleep 0.1; done; tail -n 20 "$logs"/*.log >&2; exit 1; }
 
-group() { # workers
-    $bin/moe-leader --model "$model" --port 0 --control-port 0 --grpc-port 0 --data-parallel-size "$1" 2>"$logs/leader.log" &
+group() { # workers, flags of the leader
+    $bin/moe-leader --model "$model" --port 0 --control-port 0 --grpc-port 0 --data-parallel-size "$@" 2>"$logs/leader.log" &
     pids+=($!)
     await grep -q "http listening" "$logs/leader.log"
     url=http://127.0.0.1:$(port_of "http listening")
@@ -43,6 +43,34 @@ for workers in 1 2 4; do
     sed -n 's/^moesaic_step_phase_seconds_total{.*phase="\([a-z_]*\)".*} \(.*\)$/\1 \2/p' "$logs/metrics-$workers" |
         awk -v w="$workers" '{ t[$1] += $2; all += $2 } END { for (p in t) printf "%s,%s,%.3f,%.1f\n", w, p, t[p], all ? 100 * t[p] / all : 0 }' | sort -t, -k3 -nr
 done
+
+# 64 requests at once with 1,024 tokens in common and 64 of their own, 64 tokens each: what the prefix cache is worth. One worker; the
+# first request of each group is another one, so that neither pays for its start.
+ask() { curl -sS -o /dev/null -H 'Content-Type: application/json' -d @"$logs/body-$1" "$url/v1/completions"; }
+body() { # number: tokens in common, own ones
+    local common own
+    common=$(seq -s, 1 1024)
+    own=$(awk -v n="$1" 'BEGIN { for (k = 0; k < 64; k++) printf ",%d", (n * 131 + k * 17) % 2000 }')
+    printf '{"model": "seedling", "prompt": [%s%s], "max_tokens": 64, "ignore_eos": true}' "$common" "$own" >"$logs/body-$1"
+}
+prefix_seconds() { # flag
+    local start
+    group 1 --max-num-seqs 64 --served-model-name seedling "$1"
+    curl -sS -o /dev/null -H 'Content-Type: application/json' -d '{"model": "seedling", "prompt": [5], "max_tokens": 4}' "$url/v1/completions"
+    start=$(date +%s%N)
+    for i in $(seq 64); do ask "$i" & asked+=($!); done
+    wait "${asked[@]}"
+    seconds=$(awk -v ns=$(($(date +%s%N) - start)) 'BEGIN { printf "%.3f", ns / 1e9 }')
+    asked=()
+    stop
+}
+asked=()
+for i in $(seq 64); do body "$i"; done
+printf '\nprefix_cache,seconds,output_tokens_per_s\n'
+prefix_seconds --no-enable-prefix-caching
+without=$seconds
+prefix_seconds --enable-prefix-caching
+awk -v a="$without" -v b="$seconds" 'BEGIN { printf "off,%s,%.0f\non,%s,%.0f\nratio,%.2f,\n", a, 4096 / a, b, 4096 / b, a / b }'
 
 for bench in "$bin"/bench_*; do
     [ -x "$bench" ] || continue

@@ -202,6 +202,97 @@ START_TEST(sched_lets_each_request_be_passed_only_so_often) {
 }
 END_TEST
 
+START_TEST(sched_serves_lower_priorities_first_and_preempts_the_highest) {
+    static const int32_t priorities[] = {3, -1, 0, -1, 7, 0};
+    static const uint32_t order[] = {1, 3, 2, 5, 0, 4};
+    struct group g;
+    struct sink k[6];
+    struct toy_answer a[6];
+    uint32_t n_ended = 0;
+    uint64_t id = 1;
+    group_start(&g, 1, 8, 64, 2);
+    group_form(&g, 12); // six grow to 6 blocks each
+    for (uint32_t i = 0; i < 6; i++) {
+        struct request *r = group_whole(&k[i], &id, 90, &a[i]);
+        r->priority = priorities[i];
+        sched_submit(g.sched, r, 0);
+    }
+    while (sched_has_work(g.sched)) {
+        group_step(&g);
+        group_check(&g);
+        while (n_ended < 6 && k[order[n_ended]].n_finishes == 1)
+            n_ended++;
+        for (uint32_t i = n_ended; i < 6; i++)
+            ck_assert_uint_eq(k[order[i]].n_finishes, 0);
+    }
+    for (uint32_t i = 0; i < 6; i++) {
+        group_expect(&k[i], &a[i]);
+        free(a[i].tokens);
+    }
+    group_run(&g);
+    group_finish(&g);
+}
+END_TEST
+
+// --- how well the slots are used, counted in steps
+
+START_TEST(sched_keeps_95_of_100_slots_busy_while_requests_wait) {
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        static struct sink k[200];
+        struct group g;
+        uint64_t busy = 0, all = 0;
+        group_start(&g, 2, 8, 128, depth);
+        group_form(&g, 200);
+        for (uint32_t i = 0; i < 200; i++)
+            group_submit(&g, &k[i], 1 + i, 1 + i * 37 % 120, 8 + i * 11 % 40);
+        while (sched_has_work(g.sched)) {
+            group_step(&g);
+            if (g.sched->queue.count == 0) continue;
+            for (uint32_t rank = 0; rank < 2; rank++)
+                busy += g.sched->ranks[rank].running.count;
+            all += 2 * 8;
+        }
+        ck_assert_uint_ge(all, 2 * 8 * 100);
+        ck_assert_uint_ge(busy * 100, all * 95);
+        group_finish(&g);
+    }
+}
+END_TEST
+
+START_TEST(sched_lets_no_stream_wait_longer_than_two_steps_for_a_long_prompt) {
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        struct group g;
+        struct sink stream, prompt[4];
+        uint32_t n_tokens = 0, n_rows = 0, most = 0, budget = 16;
+        uint64_t id = 1;
+        struct toy_answer a;
+        group_start(&g, 1, 8, budget, depth);
+        group_form(&g, 100);
+        sched_submit(g.sched, group_whole(&stream, &id, 80, &a), 0);
+        while (stream.n_tokens < 5)
+            group_step(&g);
+        for (uint32_t i = 0; i < 4; i++)
+            group_submit(&g, &prompt[i], 100 + i, MODEL_LEN - 1, 1);
+        n_tokens = stream.n_tokens;
+        while (stream.n_finishes == 0) {
+            while (group_plan(&g))
+                continue;
+            n_rows += g.plans[g.first].ranks[0].n_rows; // of the step that is answered now
+            ck_assert(group_answer(&g, 0));
+            if (stream.n_tokens == n_tokens) continue;
+            n_tokens = stream.n_tokens;
+            most = n_rows > most ? n_rows : most;
+            n_rows = 0;
+        }
+        ck_assert_uint_gt(most, 1); // the prompts did come between
+        ck_assert_uint_le(most, 2 * budget);
+        free(a.tokens);
+        group_run(&g);
+        group_finish(&g);
+    }
+}
+END_TEST
+
 START_TEST(sched_holds_the_queue_and_lets_run_what_runs) {
     struct group g;
     struct sink a, b;
@@ -395,6 +486,9 @@ int main(void) {
     tcase_add_test(t, sched_plans_every_rank_and_runs_no_step_without_work);
     tcase_add_test(t, sched_lets_small_requests_pass_one_that_waits_for_blocks);
     tcase_add_test(t, sched_lets_each_request_be_passed_only_so_often);
+    tcase_add_test(t, sched_serves_lower_priorities_first_and_preempts_the_highest);
+    tcase_add_test(t, sched_keeps_95_of_100_slots_busy_while_requests_wait);
+    tcase_add_test(t, sched_lets_no_stream_wait_longer_than_two_steps_for_a_long_prompt);
     tcase_add_test(t, sched_holds_the_queue_and_lets_run_what_runs);
     tcase_add_test(t, sched_does_not_deliver_the_stop_id);
     tcase_add_test(t, sched_ends_a_request_whose_logits_are_not_finite_and_no_other);
