@@ -163,6 +163,7 @@ static int check_index(const struct pages *p, struct err_text *e) {
 }
 
 int pages_check(const struct pages *p, uint32_t n_held, struct err_text *e) {
+    if (p->pages == NULL && n_held == 0) return 0; // no group has formed yet
     uint64_t n_holders = 0;
     uint32_t n_free = 0, n_published = 0;
     for (uint32_t i = 0; i < p->n_blocks; i++) {

@@ -306,8 +306,8 @@ def test_a_key_is_asked_for_and_each_has_request_ids_of_its_own(stubs, tmp_path)
             assert joined([first, *mine]).finish == "abort"
 
 
-def test_a_lost_worker_aborts_what_ran_and_is_unavailable_until_one_is_back(stubs):
-    with Cluster(workers=1) as cluster, connect(stubs, cluster) as rpc:
+def test_a_worker_lost_for_long_aborts_what_ran_and_is_unavailable_until_one_is_back(stubs):
+    with Cluster(workers=1, leader_flags=["--recovery-timeout", "2"]) as cluster, connect(stubs, cluster) as rpc:
         call = rpc.call(text=STORY, **LONG)
         next(call)
         cluster.workers[0].end()

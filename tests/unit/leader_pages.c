@@ -32,6 +32,14 @@ START_TEST(pages_take_never_gives_a_block_twice_and_gives_all_again) {
 }
 END_TEST
 
+START_TEST(pages_of_a_group_that_never_formed_add_up) {
+    struct pages p = {0};
+    struct err_text e;
+    ck_assert_int_eq(pages_check(&p, 0, &e), 0);
+    ck_assert_int_eq(pages_check(&p, 1, &e), ERR_FATAL_BOOKS);
+}
+END_TEST
+
 static void fill(uint32_t *tokens, uint32_t first) {
     for (uint32_t i = 0; i < KV_BLOCK_TOKENS; i++)
         tokens[i] = first + i;
@@ -132,6 +140,7 @@ int main(void) {
     tcase_add_test(t, pages_take_never_gives_a_block_twice_and_gives_all_again);
     tcase_add_test(t, pages_keep_what_was_published_until_they_are_taken);
     tcase_add_test(t, pages_publish_the_same_contents_once);
+    tcase_add_test(t, pages_of_a_group_that_never_formed_add_up);
     tcase_add_test(t, pages_with_clashing_hashes_are_told_apart);
     tcase_add_test(t, pages_check_sees_what_does_not_add_up);
     Suite *s = suite_create("leader_pages");
