@@ -227,6 +227,12 @@ static bool client_is_gone(void *arg) {
     return s->client_done && s->leader_done;
 }
 
+// A request under which group after group is lost may be the cause, and is given up. A storm's
+// blows do that to few.
+static bool given_up(const struct storm_request *q) {
+    return q->finish == FINISH_ERROR && q->error == ERR_REQ_WORKER_LOST;
+}
+
 static void expect_right(const struct storm_request *q) {
     ck_assert(q->done);
     if (!q->accepted) {
@@ -237,14 +243,18 @@ static void expect_right(const struct storm_request *q) {
     ck_assert_uint_le(q->n_starts, 1);
     ck_assert_uint_le(q->n_tokens, q->expected.n_tokens);
     ck_assert_mem_eq(q->tokens, q->expected.tokens, q->n_tokens * sizeof q->tokens[0]);
-    if (q->finish == FINISH_ABORT) return;
+    if (q->finish == FINISH_ABORT || given_up(q)) return;
     ck_assert_msg(q->finish == FINISH_LENGTH, "%s", q->message);
     ck_assert_uint_eq(q->n_tokens, q->expected.n_tokens);
     ck_assert_uint_eq(q->digest, q->expected.digest);
 }
 
+struct tally {
+    uint64_t n_replays, n_given_up;
+};
+
 // Returns the trace's hash, and adds to what happened to requests.
-static uint64_t storm_run(uint64_t seed, bool blows, uint64_t *n_replays) {
+static uint64_t storm_run(uint64_t seed, bool blows, struct tally *sum) {
     static struct storm s;
     storm_begin(&s, seed);
     for (int i = 0; i < N_BLOWS && blows; i++) {
@@ -257,9 +267,10 @@ static uint64_t storm_run(uint64_t seed, bool blows, uint64_t *n_replays) {
     ck_assert_int_eq(s.check_result, 0);
     for (uint32_t i = 0; i < N_REQUESTS; i++) {
         expect_right(&s.requests[i]);
+        sum->n_given_up += given_up(&s.requests[i]);
         free(s.requests[i].expected.tokens);
     }
-    *n_replays += s.view.replays;
+    sum->n_replays += s.view.replays;
     ck_assert_uint_eq(s.view.replay_mismatches, 0);
     uint64_t hash = sim_trace_hash(s.sim);
     sim_destroy(s.sim);
@@ -272,30 +283,32 @@ static uint64_t n_seeds(void) {
 }
 
 START_TEST(leader_answers_all_in_fair_weather) {
-    uint64_t n_replays = 0;
+    struct tally sum = {0};
     for (uint64_t seed = 1; seed <= n_seeds() / 4 + 1; seed++)
-        storm_run(seed, false, &n_replays);
-    ck_assert_uint_eq(n_replays, 0);
+        storm_run(seed, false, &sum);
+    ck_assert_uint_eq(sum.n_replays + sum.n_given_up, 0);
 }
 END_TEST
 
 START_TEST(leader_ends_every_request_rightly_in_any_storm) {
-    uint64_t n_replays = 0;
+    struct tally sum = {0};
     uint64_t first = sim_seed(1);
     for (uint64_t seed = first; seed < first + n_seeds(); seed++) {
         if (getenv("SIM_TRACE") != NULL) fprintf(stderr, "seed %llu\n", (unsigned long long)seed);
-        storm_run(seed, true, &n_replays);
+        storm_run(seed, true, &sum);
     }
-    printf("replays %llu of %llu requests\n", (unsigned long long)n_replays,
-           (unsigned long long)n_seeds() * N_REQUESTS);
-    ck_assert(n_replays > 0 || n_seeds() < 10); // the blows do hit
+    uint64_t n_requests = n_seeds() * N_REQUESTS;
+    printf("%llu replays and %llu given up of %llu requests\n", (unsigned long long)sum.n_replays,
+           (unsigned long long)sum.n_given_up, (unsigned long long)n_requests);
+    ck_assert(sum.n_replays > 0 || n_seeds() < 10); // the blows do hit
+    ck_assert_uint_le(sum.n_given_up, n_requests / 200);
 }
 END_TEST
 
 START_TEST(leader_storm_replays_from_its_seed) {
-    uint64_t n_replays = 0;
+    struct tally sum = {0};
     for (uint64_t seed = 1; seed <= 5; seed++)
-        ck_assert_uint_eq(storm_run(seed, true, &n_replays), storm_run(seed, true, &n_replays));
+        ck_assert_uint_eq(storm_run(seed, true, &sum), storm_run(seed, true, &sum));
 }
 END_TEST
 
