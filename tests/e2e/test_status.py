@@ -109,12 +109,12 @@ def test_status_from_the_first_worker_to_a_drain():
         wait_for("the loss", lambda: rows(status_json_text(c))[1][2] == "lost")
         text = status(c, 3)
         assert text.startswith("seedling  waiting  epoch 1") and "waiting for 1 of 2 workers" in text
-        assert "\nworkers    2 lost" in text and "1 requests lost" in text.replace("   ", " ")
+        assert "\nworkers    2 lost" in text and "0 running   1 waiting" in text  # its stream pauses
 
         c.workers[1] = c.start_worker()
         c.wait_ready()
         start_story(c)
-        wait_for("work", lambda: status_json(c)["requests"]["running"] == 1)
+        wait_for("work", lambda: status_json(c)["requests"]["running"] > 0)
         c.leader.send(signal.SIGTERM)
         wait_for("the drain", lambda: status_json(c)["state"] == "draining")
         text = status(c, 3)
