@@ -47,7 +47,7 @@ struct layer_weights {
 struct weights {
     const struct model_spec *spec; // not owned
     uint32_t rank, first_expert, n_local_experts;
-    enum dtype dtype;   // of the packed matrices
+    enum dtype dtype;   // of the packed matrices, but routers may be float32
     void *embed;        // [vocab, hidden] row-major, of dtype
     struct matrix head; // [vocab, hidden]
     float *head_bias;   // [vocab], NULL = none

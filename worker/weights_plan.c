@@ -100,8 +100,8 @@ static int add_source(struct builder *b, struct weights_item *item, struct tenso
     if (item->n_sources > 0 && dtype != item->src_dtype)
         return err_set(b->e, ERR_FATAL_MODEL, "tensors %s and %s have different types",
                        item->sources[0].tensor->name, source.tensor->name);
-    item->by_columns = source.row_stride != item->n_cols;
-    check(item->by_columns ? item->n_sources == 0 : source.column_stride == 1);
+    item->by_columns = source.column_stride != 1 || source.row_stride != item->n_cols;
+    check(!item->by_columns || item->n_sources == 0);
     item->src_dtype = dtype;
     item->sources[item->n_sources++] = source;
     item->n_rows += want.rows;
@@ -143,6 +143,7 @@ static int alloc_matrix(struct builder *b, struct matrix *m) {
 static int fill_matrix(struct builder *b, const struct matrix *m, struct tensor_ref ref) {
     struct weights_item *item = add_item(b, m->n_in);
     item->packed = m;
+    item->dst_dtype = m->dtype;
     item->expert = ref.kind == TENSOR_EXPERT_GATE || ref.kind == TENSOR_EXPERT_UP ||
                    ref.kind == TENSOR_EXPERT_DOWN;
     return add_source(b, item, ref, (struct want){m->n_out, m->n_in});
@@ -416,11 +417,25 @@ static int alloc_experts(struct builder *b, struct layer_weights *l) {
     return 0;
 }
 
+// A checkpoint of two-byte weights whose router is float32 means it so: rounded, it would choose
+// other experts where scores are close.
+static int shape_router(struct builder *b, struct matrix *m, struct tensor_ref ref) {
+    struct weights_source source;
+    enum dtype dtype = DTYPE_F32;
+    *m = matrix_shape(b, b->spec->router.n_experts, b->spec->hidden, 1);
+    int rc = find(b, ref, (struct want){m->n_out, m->n_in}, &source);
+    if (rc != 0) return rc;
+    check(safetensors_dtype(source.tensor, &dtype));
+    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
+    return 0;
+}
+
 static int plan_router(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct router_spec *router = &b->spec->router;
-    l->router = matrix_shape(b, router->n_experts, b->spec->hidden, 1);
-    int rc = alloc_matrix(b, &l->router);
-    if (rc == 0) rc = fill_matrix(b, &l->router, (struct tensor_ref){TENSOR_ROUTER, layer, 0});
+    const struct tensor_ref ref = {TENSOR_ROUTER, layer, 0};
+    int rc = shape_router(b, &l->router, ref);
+    if (rc == 0) rc = alloc_matrix(b, &l->router);
+    if (rc == 0) rc = fill_matrix(b, &l->router, ref);
     if (rc == 0 && router->bias)
         rc = add_one(b, &l->router_bias, TENSOR_ROUTER_BIAS, layer, router->n_experts);
     if (rc == 0 && router->selection_bias)

@@ -43,8 +43,9 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
     spec->n_layers = config_size(r, "num_hidden_layers", LAYERS_MAX);
     spec->hidden = config_size(r, "hidden_size", HIDDEN_MAX);
     spec->vocab = config_size(r, "vocab_size", VOCAB_MAX);
-    spec->max_position =
-        config_size_or(r, "max_position_embeddings", POSITIONS_MAX, d->max_position);
+    uint32_t most = d->clamp_position ? UINT32_MAX : POSITIONS_MAX;
+    spec->max_position = config_size_or(r, "max_position_embeddings", most, d->max_position);
+    if (spec->max_position > POSITIONS_MAX) spec->max_position = POSITIONS_MAX;
     spec->norm_eps = config_real_or(r, "rms_norm_eps", d->norm_eps);
     spec->tied_embeddings = config_flag_or(r, "tie_word_embeddings", false);
     read_heads(r, spec, d->head_dim == NULL ? "head_dim" : d->head_dim);

@@ -16,6 +16,7 @@ struct decoder_defaults {
     float rope_theta, norm_eps;
     const char *head_dim; // the key, where it is not "head_dim"
     float partial_rotary; // the rotated part of a head; 0 = all, and the class reads no such key
+    bool clamp_position;  // more positions than POSITIONS_MAX are taken, and count as that
 };
 
 // Sizes, norms, rotary settings, activation, tied embeddings; refuses quantised checkpoints. Leaves
@@ -25,12 +26,12 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
 
 void decoder_refuse_quantised(struct config_reader *r);
 // The rotary part of it, once head_dim is known. Old files have rope_theta and rope_scaling, new
-// ones the object rope_parameters with both.
+// ones the object rope_parameters with both. Of two objects rope_scaling counts.
 void decoder_read_rope(struct config_reader *r, struct model_spec *spec,
                        const struct decoder_defaults *d);
 // The scale of queries that some models with YaRN add: the square of 0.1 m log(factor) + 1, where m
 // is mscale_all_dim; 1 without it.
-float decoder_yarn_scale(const struct config_reader *r);
+float decoder_yarn_scale(const struct config_reader *r, const struct rope_spec *rope);
 
 // Layers with experts: every decoder_sparse_step-th, except those of mlp_only_layers.
 void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec);
@@ -38,13 +39,17 @@ void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec
 void decoder_all_layers(struct model_spec *spec, enum ffn_kind kind);
 // The first first_k_dense_replace layers are dense, the others have experts.
 void decoder_read_first_dense(struct config_reader *r, struct model_spec *spec, uint32_t fallback);
-// Layers behind the last one that is served: they predict further tokens.
+// How many layers stand behind the last one that is served, under the key; 1 without it.
+void decoder_read_later_layers(struct config_reader *r, struct model_spec *spec, const char *key);
+// Whether a tensor is in one of them: they predict further tokens.
 bool decoder_is_later_layer(const struct model_spec *spec, const char *name);
 // Refuses a use_sliding_window that could matter: releases differ in which layers it applies to.
 void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec);
 bool decoder_has_layer(const struct model_spec *spec, enum ffn_kind kind);
 // n_routed_experts and the router of DeepSeek-V3: sigmoid scores, a bias that selects, groups.
-void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spec);
+// Where keys are absent, n_groups, groups_kept and scale are those of d.
+void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spec,
+                                 const struct router_spec *d);
 // moe_intermediate_size, and the width of as many shared experts as the key says.
 void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const char *key);
 // A multiplier; 1 (and absence) becomes 0, which is none.

@@ -29,6 +29,10 @@ void decoder_read_first_dense(struct config_reader *r, struct model_spec *spec, 
         spec->ffn[i] = (json_int_t)i < n ? FFN_DENSE : FFN_MOE;
 }
 
+void decoder_read_later_layers(struct config_reader *r, struct model_spec *spec, const char *key) {
+    spec->n_later_layers = config_count_or(r, key, LAYERS_MAX, 1);
+}
+
 bool decoder_is_later_layer(const struct model_spec *spec, const char *name) {
     static const char prefix[] = "model.layers.";
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return false;
@@ -37,7 +41,8 @@ bool decoder_is_later_layer(const struct model_spec *spec, const char *name) {
     size_t n = strspn(digits, "0123456789");
     for (size_t i = 0; i < n; i++)
         layer = layer * 10 + (uint64_t)(digits[i] - '0');
-    return n > 0 && n < 9 && digits[n] == '.' && layer >= spec->n_layers;
+    return n > 0 && n < 9 && digits[n] == '.' && layer >= spec->n_layers &&
+           layer - spec->n_layers < spec->n_later_layers;
 }
 
 void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec) {
@@ -63,7 +68,8 @@ void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec
 
 void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec) {
     if (!config_flag_or(r, "use_sliding_window", false)) return;
-    uint32_t window = config_size_or(r, "sliding_window", UINT32_MAX, UINT32_MAX);
+    bool absent = json_object_get(r->object, "sliding_window") == NULL; // null is none
+    uint32_t window = config_size_or(r, "sliding_window", UINT32_MAX, absent ? 4096 : UINT32_MAX);
     if (window < spec->max_position)
         config_refuse(r, "use_sliding_window with sliding_window %u is not supported", window);
 }
@@ -76,9 +82,10 @@ bool decoder_has_layer(const struct model_spec *spec, enum ffn_kind kind) {
 
 // How DeepSeek-V3 and its relatives route: sigmoid scores, a bias that selects, groups by their two
 // best.
-void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spec) {
+void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spec,
+                                 const struct router_spec *d) {
     bool renorm = config_flag_or(r, "norm_topk_prob", true);
-    uint32_t n_groups = config_size_or(r, "n_group", EXPERTS_MAX, 1);
+    uint32_t n_groups = config_size_or(r, "n_group", EXPERTS_MAX, d->n_groups);
     spec->router = (struct router_spec){
         .n_experts = config_size(r, "n_routed_experts", EXPERTS_MAX),
         .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
@@ -86,10 +93,10 @@ void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spe
         .selection_bias = true,
         .groups = n_groups == 1 ? GROUPS_NONE : GROUPS_TOP2,
         .n_groups = n_groups,
-        .groups_kept = config_size_or(r, "topk_group", EXPERTS_MAX, 1),
+        .groups_kept = config_size_or(r, "topk_group", EXPERTS_MAX, d->groups_kept),
         .renorm = renorm ? RENORM_L1 : RENORM_NONE,
         .renorm_least = renorm ? 1e-20f : 0,
-        .scale = config_real_or(r, "routed_scaling_factor", 1.0f),
+        .scale = config_real_or(r, "routed_scaling_factor", d->scale),
     };
 }
 

@@ -70,7 +70,7 @@ static float positive(struct config_reader *r, const char *key, float fallback) 
 
 static void read_factors(struct config_reader *r, const char *key, float *out, uint32_t n) {
     const json_t *list = config_value(r, key);
-    if (json_array_size(list) != n) {
+    if (n > HEAD_DIM_MAX / 2 || json_array_size(list) != n) {
         config_refuse(r, "%s must be a list of %u numbers, one for each rotated pair", key, n);
         return;
     }
@@ -104,8 +104,8 @@ static void read_yarn(struct config_reader *r, struct rope_spec *rope) {
 static void read_llama3(struct config_reader *r, struct rope_spec *rope) {
     rope->low = positive(r, "low_freq_factor", 0);
     rope->high = positive(r, "high_freq_factor", 0);
-    if (!(rope->high > rope->low))
-        config_refuse(r, "high_freq_factor must be above low_freq_factor");
+    if (!(rope->high >= rope->low))
+        config_refuse(r, "high_freq_factor must be at least low_freq_factor");
 }
 
 static void read_long(struct config_reader *r, struct rope_spec *rope) {
@@ -181,22 +181,26 @@ static void read_object(struct config_reader *r, const char *key, struct model_s
     if (r->rc == 0) r->rc = inner.rc;
 }
 
+// The one object that counts: rope_scaling unless it is empty, as in the reference.
+static const char *object_key(const struct config_reader *r) {
+    const json_t *old = config_value(r, "rope_scaling");
+    bool empty = old == NULL || (json_is_object(old) && json_object_size(old) == 0);
+    return empty ? "rope_parameters" : "rope_scaling";
+}
+
 void decoder_read_rope(struct config_reader *r, struct model_spec *spec,
                        const struct decoder_defaults *d) {
     spec->rope.theta = config_real_or(r, "rope_theta", d->rope_theta);
     float part = d->partial_rotary == 0 ? 1.0f : d->partial_rotary;
     spec->rope.dim = (uint32_t)((float)spec->head_dim * part);
     read_part(r, spec, d);
-    read_object(r, "rope_scaling", spec, d);
-    read_object(r, "rope_parameters", spec, d);
+    read_object(r, object_key(r), spec, d);
 }
 
-float decoder_yarn_scale(const struct config_reader *r) {
-    const json_t *o = config_value(r, "rope_parameters");
-    if (o == NULL) o = config_value(r, "rope_scaling");
-    double all = json_number_value(json_object_get(o, "mscale_all_dim"));
-    double factor = json_number_value(json_object_get(o, "factor"));
-    if (all == 0 || !(factor > 0 && factor < 1e6)) return 1.0f;
-    float m = log_mscale((float)factor, (float)all);
+float decoder_yarn_scale(const struct config_reader *r, const struct rope_spec *rope) {
+    if (r->rc != 0 || rope->kind != ROPE_YARN) return 1.0f;
+    const json_t *o = config_value(r, object_key(r));
+    float all = (float)json_number_value(json_object_get(o, "mscale_all_dim"));
+    float m = all == 0 ? 1.0f : log_mscale(rope->factor, all);
     return m * m;
 }

@@ -13,11 +13,12 @@ static void stretch_llama3(float *inv_freq, const struct rope_spec *r, uint32_t 
     float context = (float)r->original_position;
     for (uint32_t i = 0; i < n; i++) {
         float f = inv_freq[i], length = TWO_PI / f;
-        float mix = (context / length - r->low) / (r->high - r->low);
-        if (length > context / r->low)
+        if (length > context / r->low) {
             inv_freq[i] = f / r->factor;
-        else if (length >= context / r->high)
+        } else if (length >= context / r->high && r->high > r->low) {
+            float mix = (context / length - r->low) / (r->high - r->low);
             inv_freq[i] = (1.0f - mix) * f / r->factor + mix * f;
+        }
     }
 }
 

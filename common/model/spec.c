@@ -129,6 +129,16 @@ static void read_special_ids(struct config_reader *r, struct model_spec *spec) {
     read_stop_ids(r, spec);
 }
 
+// Of a model inside a multimodal checkpoint, which may have them beside its sizes only.
+static void read_nested_ids(struct config_reader *r, struct model_spec *spec) {
+    const json_t *text = config_value(r, "text_config");
+    if (!json_is_object(text)) return;
+    struct config_reader nested = {
+        .object = text, .file = "config.json: text_config", .e = r->e, .rc = r->rc};
+    read_special_ids(&nested, spec);
+    r->rc = nested.rc;
+}
+
 static int read_generation(struct model_spec *spec, const struct spec_source *source,
                            struct err_text *e) {
     json_t *root;
@@ -152,6 +162,7 @@ static int read_config(struct model_spec *spec, const struct spec_source *source
     if (r.rc == 0) {
         spec->dtype = read_dtype(&r);
         read_special_ids(&r, spec);
+        read_nested_ids(&r, spec);
     }
     json_decref(root);
     return r.rc;

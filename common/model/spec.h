@@ -120,6 +120,7 @@ struct model_spec {
     char family[32];       // "qwen3_moe"
     char architecture[64]; // "Qwen3MoeForCausalLM"
     uint32_t n_layers, hidden, vocab;
+    uint32_t n_later_layers; // of a checkpoint, behind the last one that is served
     uint32_t n_heads, n_kv_heads, head_dim;
     uint32_t max_position;   // the model's context length
     uint32_t sliding_window; // 0 = none; a query at p sees keys in (p - window, p]

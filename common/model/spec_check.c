@@ -129,7 +129,6 @@ static int check_experts(const struct model_spec *s, struct err_text *e) {
         {"num_experts", r->n_experts, 1, EXPERTS_MAX},
         {"num_experts_per_tok", r->top_k, 1, TOP_K_MAX},
         {"moe_intermediate_size", s->inner_expert, 1, INNER_MAX},
-        {"the shared expert's width", s->shared.inner, 0, INNER_MAX},
     };
     int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
     if (rc == 0) rc = check_groups(r, e);
@@ -163,8 +162,11 @@ static int check_layers(const struct model_spec *s, struct err_text *e) {
         moe = moe || s->ffn[i] == FFN_MOE;
         dense = dense || s->ffn[i] == FFN_DENSE;
     }
-    const struct size_rule inner = {"intermediate_size", s->inner_dense, 1, INNER_MAX};
-    int rc = dense ? check_sizes(&inner, 1, e) : 0;
+    const struct size_rule inner[] = {
+        {"the shared expert's width", s->shared.inner, 0, INNER_MAX},
+        {"intermediate_size", s->inner_dense, 1, INNER_MAX},
+    };
+    int rc = check_sizes(inner, dense ? 2 : 1, e);
     return rc == 0 && moe ? check_experts(s, e) : rc;
 }
 

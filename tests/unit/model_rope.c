@@ -53,6 +53,32 @@ START_TEST(llama3_divides_the_slow_ones) {
 }
 END_TEST
 
+// Llama 4's numbers: one factor for both, so nothing is between fast and slow.
+START_TEST(llama3_has_nothing_between_equal_factors) {
+    struct rope_spec rope = {.dim = DIM,
+                             .theta = 500000,
+                             .kind = ROPE_LLAMA3,
+                             .factor = 16,
+                             .low = 1,
+                             .high = 1,
+                             .original_position = 8192};
+    double want[DIM / 2];
+    for (uint32_t i = 0; i < DIM / 2; i++) {
+        double f = plain(500000, i);
+        want[i] = 2 * PI / f > 8192 ? f / 16 : f;
+    }
+    expect(&rope, 100000, want, 0);
+    // The first pair turns once in just this context.
+    float got[DIM / 2], length = (float)(2 * PI), context = 0;
+    do {
+        rope.original_position = (uint32_t)++context;
+        rope.low = rope.high = context / length;
+    } while (context / rope.low != length);
+    rope_frequencies(got, &rope, 1);
+    ck_assert(got[0] == 1.0f && got[1] < 0.0625f);
+}
+END_TEST
+
 // A model's numbers: gpt-oss and Qwen3 with YaRN.
 static void expect_yarn(bool truncate, double theta, double factor, double context) {
     struct rope_spec rope = {.dim = DIM,
@@ -105,6 +131,7 @@ int main(void) {
     TCase *tests = tcase_create("rope");
     tcase_add_test(tests, linear_divides_all_frequencies);
     tcase_add_test(tests, llama3_divides_the_slow_ones);
+    tcase_add_test(tests, llama3_has_nothing_between_equal_factors);
     tcase_add_test(tests, yarn_mixes_over_a_ramp);
     tcase_add_test(tests, longrope_is_long_for_a_whole_run_or_not_at_all);
     suite_add_tcase(suite, tests);

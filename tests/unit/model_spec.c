@@ -261,7 +261,7 @@ static const struct {
     {"{\"rope_parameters\": {\"rope_type\": \"llama3\"}}", "rope_parameters: factor is missing"},
     {"{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": 4, "
      "\"high_freq_factor\": 1}}",
-     "high_freq_factor must be above"},
+     "high_freq_factor must be at least"},
     {"{\"rope_scaling\": {\"type\": \"longrope\", \"factor\": 2, \"short_factor\": [1, 1]}}",
      "short_factor must be a list of 16"},
     {"{\"rope_parameters\": {\"partial_rotary_factor\": 0.5}}", "partial_rotary_factor"},

@@ -62,8 +62,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     spec->n_heads = config_size(&r, "n_heads", HEADS_MAX);
     config_refuse_flag(&r, "tie_word_embeddings");
     spec->head_dim = spec->hidden / spec->n_heads;
-    if (spec->hidden % spec->n_heads != 0)
-        config_refuse(&r, "d_model %u is not a multiple of n_heads %u", spec->hidden,
+    if (spec->head_dim == 0 || spec->head_dim > HEAD_DIM_MAX || spec->hidden % spec->n_heads != 0)
+        config_refuse(&r, "d_model %u over n_heads %u gives no head size", spec->hidden,
                       spec->n_heads);
     if (r.rc != 0) return r.rc;
     spec->attn_scale = decoder_head_scale(spec->head_dim);

@@ -21,7 +21,7 @@ static void read_latents(struct config_reader *r, struct model_spec *spec) {
     };
     spec->rope.interleaved = true;
     spec->head_dim = spec->mla.nope_dim + spec->rope.dim;
-    spec->attn_scale = decoder_head_scale(spec->head_dim) * decoder_yarn_scale(r);
+    spec->attn_scale = decoder_head_scale(spec->head_dim) * decoder_yarn_scale(r, &spec->rope);
     config_refuse_flag(r, "attention_bias");
     if (!config_flag_or(r, "rope_interleave", true))
         config_refuse(r, "rope_interleave must be true");
@@ -53,6 +53,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                                             .norm_eps = 1e-6f,
                                             .head_dim = "qk_rope_head_dim"});
     read_latents(&r, spec);
+    decoder_read_later_layers(&r, spec, "num_nextn_predict_layers");
     if (config_size_or(&r, "moe_layer_freq", LAYERS_MAX, 1) != 1)
         config_refuse(&r, "moe_layer_freq other than 1 is not supported");
     decoder_read_first_dense(&r, spec, is_v2(spec) ? 0 : 3);
@@ -64,7 +65,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     }
     config_expect_text(&r, "scoring_func", "sigmoid");
     config_expect_text(&r, "topk_method", "noaux_tc");
-    decoder_read_sigmoid_router(&r, spec);
+    decoder_read_sigmoid_router(
+        &r, spec, &(struct router_spec){.n_groups = 8, .groups_kept = 4, .scale = 2.5f});
     return r.rc;
 }
 

@@ -18,7 +18,9 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                  &(struct decoder_defaults){
                      .max_position = max_position, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
     if (is(spec, "MistralForCausalLM"))
-        spec->sliding_window = config_size_or(&r, "sliding_window", POSITIONS_MAX, 0);
+        spec->sliding_window = config_size_or(
+            &r, "sliding_window", POSITIONS_MAX,
+            json_object_get(config, "sliding_window") == NULL ? 4096 : 0); // null is none
     else if (!is(spec, "LlamaForCausalLM"))
         decoder_refuse_window(&r, spec);
     if (is(spec, "LlamaForCausalLM") || is(spec, "Qwen3ForCausalLM"))

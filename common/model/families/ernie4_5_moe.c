@@ -1,5 +1,7 @@
 // ernie4_5_moe.c: ERNIE 4.5: neighbours rotate together, softmax router with a bias that selects,
 // experts in a range of layers.
+#include <string.h>
+
 #include "common/model/decoder.h"
 #include "common/model/families/families.h"
 
@@ -25,6 +27,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     read_layers(&r, spec);
     spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
     decoder_read_shared(&r, spec, "moe_num_shared_experts");
+    decoder_read_later_layers(&r, spec, "num_nextn_predict_layers");
     spec->router = (struct router_spec){
         .n_experts = config_size(&r, "moe_num_experts", EXPERTS_MAX),
         .top_k = config_size(&r, "moe_k", EXPERTS_MAX),
@@ -64,10 +67,15 @@ static void tensor_place(const struct model_spec *spec, const struct tensor_ref 
     place->n_dims = 2;
 }
 
+// What predicts further tokens has names of its own in released files.
+static bool leaves_out(const struct model_spec *spec, const char *name) {
+    return strncmp(name, "model.mtp_", 10) == 0 || decoder_is_later_layer(spec, name);
+}
+
 const struct family family_ernie4_5_moe = {
     .names = (const struct model_name[]){{"Ernie4_5_MoeForCausalLM", "ernie4_5_moe"}, {NULL, NULL}},
     .read = read,
     .tensor_name = tensor_name,
     .tensor_place = tensor_place,
-    .leaves_out = decoder_is_later_layer,
+    .leaves_out = leaves_out,
 };

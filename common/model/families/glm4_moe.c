@@ -16,7 +16,9 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     decoder_read_first_dense(&r, spec, 1);
     spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
     decoder_read_shared(&r, spec, "n_shared_experts");
-    decoder_read_sigmoid_router(&r, spec);
+    decoder_read_later_layers(&r, spec, "num_nextn_predict_layers");
+    decoder_read_sigmoid_router(
+        &r, spec, &(struct router_spec){.n_groups = 1, .groups_kept = 1, .scale = 1.0f});
     return r.rc;
 }
 

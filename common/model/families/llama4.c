@@ -68,8 +68,10 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
         r.file = "config.json: text_config";
     }
     decoder_read(&r, spec,
-                 &(struct decoder_defaults){
-                     .max_position = 131072, .rope_theta = 500000.0f, .norm_eps = 1e-5f});
+                 &(struct decoder_defaults){.max_position = 131072,
+                                            .rope_theta = 500000.0f,
+                                            .norm_eps = 1e-5f,
+                                            .clamp_position = true});
     read_attention(&r, spec);
     read_layers(&r, spec);
     spec->inner_dense = config_size_or(&r, "intermediate_size_mlp", INNER_MAX, 16384);

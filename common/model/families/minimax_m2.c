@@ -12,6 +12,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     spec->rope.dim = config_size_or(&r, "rotary_dim", HEAD_DIM_MAX, spec->rope.dim);
     if (!config_flag_or(&r, "use_qk_norm", true)) config_refuse(&r, "use_qk_norm must be true");
     spec->qk_norm = QK_NORM_WIDE;
+    decoder_read_later_layers(&r, spec, "num_mtp_modules");
     spec->inner_expert = config_size(&r, "intermediate_size", INNER_MAX);
     spec->router = (struct router_spec){
         .n_experts = decoder_read_experts(&r),

@@ -1,0 +1,207 @@
+// model_families.c: what each family makes of keys that are absent, odd or hostile, and which
+// tensors it leaves out. Starts from the config.json of a small checkpoint.
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/model/spec.h"
+#include "tests/harness/suite.h"
+
+// The config.json of a checkpoint with the keys of patch in place of its own, one level deep in
+// objects that both have; "absent" takes a key out.
+static json_t *patched(const char *model, const char *patch) {
+    char path[256];
+    snprintf(path, sizeof path, TEST_DATA "/models/%s/config.json", model);
+    json_t *config = json_load_file(path, 0, NULL), *changes = json_loads(patch, 0, NULL);
+    ck_assert_msg(config != NULL && changes != NULL, "%s: %s", model, patch);
+    json_object_update_recursive(config, changes);
+    const char *key;
+    json_t *value;
+    json_object_foreach(changes, key, value) {
+        const char *text = json_string_value(value);
+        if (text != NULL && strcmp(text, "absent") == 0) json_object_del(config, key);
+    }
+    json_decref(changes);
+    return config;
+}
+
+static int parse(struct model_spec *out, const char *model, const char *patch, struct err_text *e) {
+    json_t *config = patched(model, patch);
+    char *text = json_dumps(config, 0);
+    int rc =
+        spec_parse(out, &(struct spec_source){.config = text, .config_bytes = strlen(text)}, e);
+    free(text);
+    json_decref(config);
+    return rc;
+}
+
+static struct model_spec accept(const char *model, const char *patch) {
+    struct model_spec spec;
+    struct err_text e = {""};
+    int rc = parse(&spec, model, patch, &e);
+    ck_assert_msg(rc == 0, "%s with %s refused: %s", model, patch, e.text);
+    return spec;
+}
+
+static void refuse(const char *model, const char *patch, const char *word) {
+    struct model_spec spec;
+    struct err_text e = {""};
+    int rc = parse(&spec, model, patch, &e);
+    ck_assert_msg(rc == ERR_FATAL_MODEL && strstr(e.text, word) != NULL, "%s with %s: %d \"%s\"",
+                  model, patch, rc, e.text);
+}
+
+START_TEST(dbrx_refuses_heads_of_no_size_before_it_reads_their_factors) {
+    const char *word = "gives no head size";
+    refuse("dbrx", "{\"d_model\": 1026, \"n_heads\": 2}", word);
+    refuse("dbrx", "{\"d_model\": 4, \"n_heads\": 8}", word);
+    refuse("dbrx",
+           "{\"d_model\": 1024, \"n_heads\": 1, \"rope_scaling\": {\"type\": \"longrope\"}}", word);
+    ck_assert_uint_eq(accept("dbrx", "{\"d_model\": 1024, \"n_heads\": 2}").head_dim, 512);
+}
+END_TEST
+
+// What the released text model says of its context.
+START_TEST(llama4_takes_the_longest_context_as_far_as_positions_go) {
+    struct model_spec s = accept(
+        "llama4", "{\"max_position_embeddings\": 10485760, \"rope_scaling\": {\"factor\": 16.0, "
+                  "\"high_freq_factor\": 1.0, \"low_freq_factor\": 1.0, "
+                  "\"original_max_position_embeddings\": 8192, \"rope_type\": \"llama3\"}}");
+    ck_assert_uint_eq(s.max_position, POSITIONS_MAX);
+    ck_assert(s.rope.low == 1.0f && s.rope.high == 1.0f && s.rope.kind == ROPE_LLAMA3);
+    refuse("llama", "{\"max_position_embeddings\": 10485760}", "max_position_embeddings");
+}
+END_TEST
+
+START_TEST(special_ids_of_a_nested_model_may_stand_beside_its_sizes) {
+    struct model_spec s = accept(
+        "llama4-nested", "{\"text_config\": {\"eos_token_id\": [3, 4], \"bos_token_id\": 5}}");
+    ck_assert_uint_eq(s.n_stop_ids, 2);
+    ck_assert_uint_eq(s.stop_ids[1], 4);
+    ck_assert_uint_eq(s.bos_id, 5);
+    s = accept("llama4-nested", "{\"eos_token_id\": 9, \"text_config\": {\"eos_token_id\": [3]}}");
+    ck_assert_uint_eq(s.n_stop_ids, 1);
+    ck_assert_uint_eq(s.stop_ids[0], 9);
+    refuse("llama4-nested", "{\"text_config\": {\"eos_token_id\": -1}}",
+           "text_config: eos_token_id -1");
+}
+END_TEST
+
+START_TEST(rope_scaling_counts_alone_where_there_are_two_objects) {
+    struct model_spec s =
+        accept("mistral", "{\"rope_theta\": 5000.0, \"rope_scaling\": {\"type\": \"linear\", "
+                          "\"factor\": 2}, \"rope_parameters\": {\"rope_type\": \"yarn\", "
+                          "\"factor\": 4, \"rope_theta\": 7000.0}}");
+    ck_assert(s.rope.kind == ROPE_LINEAR && s.rope.factor == 2.0f && s.rope.theta == 5000.0f);
+    ck_assert(s.rope.attention == 0);
+    // An empty one does not.
+    s = accept("mistral", "{\"rope_theta\": \"absent\", \"rope_scaling\": {}, "
+                          "\"rope_parameters\": {\"rope_type\": \"default\", "
+                          "\"rope_theta\": 7000.0}}");
+    ck_assert(s.rope.kind == ROPE_PLAIN && s.rope.theta == 7000.0f);
+}
+END_TEST
+
+// The scale of queries, from the factor that the two lengths make.
+START_TEST(yarn_scales_queries_by_a_factor_that_is_not_written) {
+    const char *written =
+        "{\"max_position_embeddings\": 1024, \"rope_scaling\": {\"factor\": 8, \"mscale\": 1.0, "
+        "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 128, \"type\": \"yarn\"}}";
+    const char *derived =
+        "{\"max_position_embeddings\": 1024, \"rope_scaling\": {\"factor\": null, \"mscale\": 1.0, "
+        "\"mscale_all_dim\": 1.0, \"original_max_position_embeddings\": 128, \"type\": \"yarn\"}}";
+    struct model_spec a = accept("deepseek-v3", written), b = accept("deepseek-v3", derived);
+    struct model_spec plain = accept("deepseek-v3", "{\"rope_scaling\": \"absent\"}");
+    ck_assert(a.attn_scale == b.attn_scale && a.attn_scale > 1.4f * plain.attn_scale);
+    // Of two objects the same one counts.
+    a = accept("deepseek-v3", "{\"rope_parameters\": {\"rope_type\": \"default\"}}");
+    b = accept("deepseek-v3", "{}");
+    ck_assert(a.rope.kind == ROPE_YARN && a.attn_scale == b.attn_scale);
+}
+END_TEST
+
+#define NO_GROUPS                                                                                  \
+    "\"n_group\": \"absent\", \"topk_group\": \"absent\", \"routed_scaling_factor\": \"absent\""
+
+START_TEST(absent_keys_of_the_sigmoid_router_are_what_the_class_says) {
+    struct model_spec s = accept("deepseek-v3", "{\"n_routed_experts\": 16, " NO_GROUPS "}");
+    ck_assert_int_eq(s.router.groups, GROUPS_TOP2);
+    ck_assert_uint_eq(s.router.n_groups, 8);
+    ck_assert_uint_eq(s.router.groups_kept, 4);
+    ck_assert(s.router.scale == 2.5f);
+    s = accept("glm4-moe", "{" NO_GROUPS "}");
+    ck_assert_int_eq(s.router.groups, GROUPS_NONE);
+    ck_assert_uint_eq(s.router.n_groups, 1);
+    ck_assert_uint_eq(s.router.groups_kept, 1);
+    ck_assert(s.router.scale == 1.0f);
+}
+END_TEST
+
+static bool leaves_out(const struct model_spec *s, const char *name) {
+    return family_find(s->architecture)->leaves_out(s, name);
+}
+
+START_TEST(only_as_many_later_layers_as_the_file_says_are_left_out) {
+    static const char *const models[] = {"deepseek-v3", "glm4-moe", "ernie4-5-moe", "minimax-m2"};
+    static const char *const keys[] = {"num_nextn_predict_layers", "num_nextn_predict_layers",
+                                       "num_nextn_predict_layers", "num_mtp_modules"};
+    static const char *const values[] = {"\"absent\"", "0", "3"};
+    static const uint32_t want[] = {1, 0, 3};
+    char patch[128], name[64];
+    for (int k = 0; k < 3; k++) {
+        snprintf(patch, sizeof patch, "{\"%s\": %s}", keys[_i], values[k]);
+        struct model_spec s = accept(models[_i], patch);
+        for (uint32_t layer = 0; layer < s.n_layers + 5; layer++) {
+            snprintf(name, sizeof name, "model.layers.%u.mlp.gate.weight", layer);
+            bool later = layer >= s.n_layers && layer < s.n_layers + want[k];
+            ck_assert_msg(leaves_out(&s, name) == later, "%s %s %s", models[_i], patch, name);
+        }
+    }
+}
+END_TEST
+
+START_TEST(ernie_leaves_out_what_predicts_further_tokens) {
+    struct model_spec s = accept("ernie4-5-moe", "{}");
+    ck_assert(leaves_out(&s, "model.mtp_block.0.self_attn.q_proj.weight"));
+    ck_assert(leaves_out(&s, "model.mtp_linear_proj.0.weight"));
+    ck_assert(!leaves_out(&s, "model.norm.bias") && !leaves_out(&s, "mtp_norm.weight"));
+}
+END_TEST
+
+START_TEST(an_absent_window_is_the_default_and_null_is_none) {
+    ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": \"absent\"}").sliding_window, 4096);
+    ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": null}").sliding_window, 0);
+    ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": 24}").sliding_window, 24);
+    ck_assert_uint_eq(accept("tiny-mixtral", "{\"sliding_window\": \"absent\"}").sliding_window, 0);
+    const char *absent = "{\"use_sliding_window\": true, \"max_position_embeddings\": 8192, "
+                         "\"sliding_window\": \"absent\"}";
+    refuse("qwen2", absent, "sliding_window 4096");
+    accept("qwen2", "{\"use_sliding_window\": true, \"sliding_window\": null}");
+}
+END_TEST
+
+START_TEST(a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded) {
+    refuse("deepseek-moe",
+           "{\"first_k_dense_replace\": 2, \"n_shared_experts\": 4, "
+           "\"moe_intermediate_size\": 1000000}",
+           "the shared expert's width is 4000000");
+}
+END_TEST
+
+int main(void) {
+    TCase *c = tcase_create("families");
+    tcase_add_test(c, dbrx_refuses_heads_of_no_size_before_it_reads_their_factors);
+    tcase_add_test(c, llama4_takes_the_longest_context_as_far_as_positions_go);
+    tcase_add_test(c, special_ids_of_a_nested_model_may_stand_beside_its_sizes);
+    tcase_add_test(c, rope_scaling_counts_alone_where_there_are_two_objects);
+    tcase_add_test(c, yarn_scales_queries_by_a_factor_that_is_not_written);
+    tcase_add_test(c, absent_keys_of_the_sigmoid_router_are_what_the_class_says);
+    tcase_add_loop_test(c, only_as_many_later_layers_as_the_file_says_are_left_out, 0, 4);
+    tcase_add_test(c, ernie_leaves_out_what_predicts_further_tokens);
+    tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
+    tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
+    Suite *s = suite_create("model_families");
+    suite_add_tcase(s, c);
+    return suite_run(s);
+}
