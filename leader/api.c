@@ -28,6 +28,7 @@ struct api {
     uint16_t grpc_port;
     struct render *render;
     struct stream *stream;
+    struct buf document;      // of GET /openapi.json
     struct log_gate refusals; // HTTP's thread
 };
 
@@ -235,9 +236,16 @@ static const struct http_route routes[] = {
 
 static void openapi(void *context, struct http_call *call) {
     struct api *a = context;
-    const struct serving *s = a->serving;
     struct buf body;
     buf_init(&body, 0);
+    buf_add(&body, a->document.data, a->document.bytes);
+    reply(call, 200, JSON, &body);
+}
+
+// Once: nothing of it changes while a server runs, and it takes HTTP's thread too long.
+static int write_document(struct api *a, struct err_text *e) {
+    const struct serving *s = a->serving;
+    buf_init(&a->document, 0);
     const struct openapi_facts facts = {
         .version = s->version,
         .model = s->model_name,
@@ -247,8 +255,8 @@ static void openapi(void *context, struct http_call *call) {
         .choices_max = s->admit.max,
         .keys = s->keys != NULL ? OPENAPI_KEYS_NEEDED : OPENAPI_KEYS_NONE,
     };
-    openapi_write(&body, &facts, routes, N_ROUTES);
-    reply(call, 200, JSON, &body);
+    openapi_write(&a->document, &facts, routes, N_ROUTES);
+    return a->document.failed ? err_set(e, ERR_FATAL_NOMEM, "no memory for the API's document") : 0;
 }
 
 void api_openapi(struct buf *out, const char *version) {
@@ -299,7 +307,8 @@ int api_start(struct api **out, const struct api_config *config, uint16_t *port,
     struct api *a = mem_zalloc(sizeof *a);
     if (a == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the API");
     a->serving = config->serving;
-    int rc = stream_create(&a->stream, a->serving, e);
+    int rc = write_document(a, e);
+    if (rc == 0) rc = stream_create(&a->stream, a->serving, e);
     if (rc == 0) rc = render_create(&a->render, a->serving, a->stream, RENDER_THREADS, e);
     if (rc == 0) rc = start_rpc(a, config, e);
     if (rc == 0) rc = start_server(a, config, port, e);
@@ -341,5 +350,6 @@ void api_destroy(struct api *a) {
     stream_destroy(a->stream);
     http_destroy(a->http);
     rpc_destroy(a->rpc);
+    buf_finish(&a->document);
     mem_free(a);
 }

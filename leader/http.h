@@ -129,9 +129,12 @@ void http_call_reply(struct http_call *c, struct http_reply *reply);
 // Starts a 200 answer of server-sent events, whose bytes follow.
 void http_call_stream(struct http_call *c);
 // ERR_REQ_ABORTED when the client left; ERR_REQ_TOO_LARGE when it reads so slowly that
-// STREAM_BUFFER_BYTES_MAX wait for it: the connection is then cut.
+// STREAM_BUFFER_BYTES_MAX wait for it: the connection is then cut. One event may be larger when
+// nothing waits before it.
 int http_call_write(struct http_call *c, const void *data, size_t bytes);
 void http_call_end(struct http_call *c);
+// Ends a stream of which something was lost: its client hears no end.
+void http_call_cut(struct http_call *c);
 
 bool http_call_gone(struct http_call *c);
 // gone runs once, on any thread, with the call locked: it must not block or use the call. NULL

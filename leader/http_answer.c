@@ -112,6 +112,7 @@ static bool hold_bytes(void *self, uint64_t bytes) {
 static void send(struct generation *g, const struct buf *out) {
     int rc = out->failed ? ERR_FATAL_NOMEM : http_call_write(call_of(g), out->data, out->bytes);
     if (rc == 0) return;
+    if (out->failed) http_call_cut(call_of(g));
     if (rc != ERR_REQ_ABORTED)
         log_warn("stream", "request %s cut: %s", http_call_request_id(call_of(g)),
                  rc == ERR_REQ_TOO_LARGE ? "its client reads too slowly" : "memory is out");
@@ -158,6 +159,7 @@ static void show_chunks(struct generation *g, struct choice *c) {
     buf_init(&out, 0);
     buf_init(&logprobs, 0);
     introduce(g, c, &out);
+    out.failed |= c->text.failed | c->ids.failed; // forgotten below
     enum finish finish = c->finish;
     if (has_news(c)) {
         describe(c, &chunk);
@@ -176,8 +178,8 @@ static void show_chunks(struct generation *g, struct choice *c) {
         if (g->request.include_usage) add_chunk(g, &out, NULL);
         buf_text(&out, "data: [DONE]\n\n");
     }
-    out.failed |= c->text.failed | c->ids.failed;
-    if (out.bytes != 0) send(g, &out);
+    out.failed |= logprobs.failed;
+    if (out.bytes != 0 || out.failed) send(g, &out);
     if (end && !g->over) http_call_end(call_of(g));
     if (end) g->over = true;
     buf_finish(&out);
@@ -204,7 +206,7 @@ static void reply_whole(struct generation *g) {
             choice.prompt_logprobs = &echo_of(&g->choices[i])->list;
         if (i != 0) buf_text(&reply.body, ",");
         answer_choice(&reply.body, &choice);
-        reply.body.failed |= logprobs.failed | g->choices[i].text.failed;
+        reply.body.failed |= logprobs.failed | g->choices[i].text.failed | g->choices[i].ids.failed;
     }
     answer_tail(&reply.body, &usage, true);
     buf_finish(&logprobs);

@@ -156,14 +156,21 @@ static int cut(struct http_call *c) {
     return ERR_REQ_TOO_LARGE;
 }
 
+void http_call_cut(struct http_call *c) {
+    pthread_mutex_lock(&c->lock);
+    if (!c->gone) cut(c);
+    pthread_mutex_unlock(&c->lock);
+}
+
 int http_call_write(struct http_call *c, const void *data, size_t bytes) {
     int rc = 0;
     pthread_mutex_lock(&c->lock);
     check(!c->ended);
+    size_t waiting = c->out.bytes - c->out_sent;
     if (c->gone) {
         rc = ERR_REQ_ABORTED;
-    } else if (c->out.bytes - c->out_sent > STREAM_BUFFER_BYTES_MAX ||
-               bytes > STREAM_BUFFER_BYTES_MAX) {
+    } else if (waiting > STREAM_BUFFER_BYTES_MAX ||
+               (waiting != 0 && bytes > STREAM_BUFFER_BYTES_MAX)) {
         rc = cut(c);
     } else {
         buf_add(&c->out, data, bytes);

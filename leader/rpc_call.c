@@ -12,6 +12,9 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "generate.pb-c.h"
+#include "leader/rpc_pack.h"
+
+#define RESPONSE_TEXT 2 // proto/generate.proto's number of the field
 
 struct rpc_call *rpc_call_create(struct rpc *r, struct grpc_server_call *grpc) {
     struct rpc_call *c = mem_zalloc(sizeof *c);
@@ -65,7 +68,6 @@ static Moesaic__V1__GenerateResponse describe(struct rpc_call *c, uint32_t index
     Moesaic__V1__GenerateResponse m = MOESAIC__V1__GENERATE_RESPONSE__INIT;
     m.request_id = c->request_id;
     m.index = index;
-    m.text = d->text.data;
     m.token_ids = (uint32_t *)(void *)d->ids.data;
     m.n_token_ids = d->ids.bytes / sizeof(uint32_t);
     m.finish_reason = (char *)(uintptr_t)d->finish;
@@ -88,22 +90,22 @@ static void forget(struct rpc_call *c, struct rpc_delta *d) {
 }
 
 // Protobuf messages of one kind merge when their bytes are put one behind the other, so the
-// log-probabilities, packed token by token, just follow.
+// text and the log-probabilities, packed token by token, just follow.
 static int send_delta(struct rpc_call *c, uint32_t index) {
     struct rpc_delta *d = &c->deltas[index];
-    buf_add(&d->text, "", 1);
     buf_add(&d->stop_reason, "", 1);
     if (d->text.failed || d->ids.failed || d->logprobs.failed || d->stop_reason.failed)
         return ERR_FATAL_NOMEM;
-    d->text.bytes--; // the end is no text
     Moesaic__V1__GenerateResponse m = describe(c, index);
-    size_t bytes = moesaic__v1__generate_response__get_packed_size(&m);
-    uint8_t *packed = mem_alloc(bytes + d->logprobs.bytes);
-    if (packed == NULL) return ERR_FATAL_NOMEM;
-    moesaic__v1__generate_response__pack(&m, packed);
-    if (d->logprobs.bytes != 0) memcpy(packed + bytes, d->logprobs.data, d->logprobs.bytes);
-    int rc = grpc_server_call_send(c->grpc, packed, bytes + d->logprobs.bytes);
-    mem_free(packed);
+    struct buf packed;
+    buf_init(&packed, 0);
+    rpc_pack(&packed, &m.base);
+    rpc_pack_text(&packed, RESPONSE_TEXT, d->text.data, d->text.bytes);
+    buf_add(&packed, d->logprobs.data, d->logprobs.bytes);
+    bool whole = !packed.failed;
+    int rc = whole ? grpc_server_call_send(c->grpc, packed.data, packed.bytes) : ERR_FATAL_NOMEM;
+    buf_finish(&packed);
+    if (!whole) return rc;
     forget(c, d);
     c->sending = rc == 0;
     return rc;

@@ -62,3 +62,18 @@ void rpc_pack(struct buf *out, const ProtobufCMessage *message) {
     buf_add(out, packed, bytes);
     mem_free(packed);
 }
+
+static void pack_number(struct buf *out, uint64_t x) {
+    do {
+        uint8_t byte = (uint8_t)((x & 127) | (x > 127 ? 128 : 0));
+        buf_add(out, &byte, 1);
+        x >>= 7;
+    } while (x != 0);
+}
+
+void rpc_pack_text(struct buf *out, uint32_t field, const char *text, size_t bytes) {
+    if (bytes == 0) return;
+    pack_number(out, (uint64_t)field << 3 | PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED);
+    pack_number(out, bytes);
+    buf_add(out, text, bytes);
+}

@@ -30,5 +30,8 @@ ProtobufCBinaryData rpc_token_bytes(const struct tokenizer *t, uint32_t id);
 
 // Adds the packed message to out; it is failed when memory is out.
 void rpc_pack(struct buf *out, const ProtobufCMessage *message);
+// Adds a field of the message packed before, a string; "" is not there. Unlike the library's
+// strings it may have zero bytes, which texts of a model do.
+void rpc_pack_text(struct buf *out, uint32_t field, const char *text, size_t bytes);
 
 #endif

@@ -103,10 +103,23 @@ static json_t *message_of(const Moesaic__V1__ChatMessage *m, struct api_error *e
     return NULL;
 }
 
+// What would be lists and objects of a body over HTTP is bounded as there.
+static int count_messages(struct openai_request *r, const struct rpc_prompt *p,
+                          struct api_error *e) {
+    uint64_t n = r->counts.n_containers;
+    for (size_t i = 0; i < p->n_messages; i++)
+        n += 1 + 2 * (uint64_t)p->messages[i]->n_tool_calls;
+    if (n > JSON_CONTAINERS_MAX)
+        return api_error_set(e, 400, "messages", "'messages' have more than %u lists and objects.",
+                             JSON_CONTAINERS_MAX);
+    r->counts.n_containers = (uint32_t)n;
+    return 0;
+}
+
 static int read_messages(struct openai_request *r, const struct rpc_prompt *p,
                          struct api_error *e) {
     json_t *list = json_array();
-    int rc = list == NULL ? no_memory(e) : 0;
+    int rc = list == NULL ? no_memory(e) : count_messages(r, p, e);
     // One more than allowed is enough to be refused.
     for (size_t i = 0; i < p->n_messages && i <= MESSAGES_MAX && rc == 0; i++) {
         json_t *message = message_of(p->messages[i], e);

@@ -8,9 +8,11 @@
 #include "leader/openai_fields.h"
 #include "leader/prompt.h"
 #include "leader/rpc_call.h"
+#include "leader/rpc_pack.h"
 #include "leader/rpc_prompt.h"
 #include "leader/rpc_walk.h"
 
+#define DETOKENIZED_TEXT 1              // proto/generate.proto's number of the field
 #define MESSAGE_WAIT_NS (75 * NS_PER_S) // as Generate's: texts may be as long
 
 struct tokens_call {
@@ -118,7 +120,6 @@ static int tokenize(const struct serving *s, const ProtobufCMessage *message, st
 static int detokenize(const struct serving *s, const ProtobufCMessage *message, struct buf *out,
                       struct api_error *e) {
     const Moesaic__V1__DetokenizeRequest *m = (const Moesaic__V1__DetokenizeRequest *)message;
-    Moesaic__V1__DetokenizeResponse answer = MOESAIC__V1__DETOKENIZE_RESPONSE__INIT;
     struct openai_request r = {.model = m->model[0] != '\0' ? m->model : NULL};
     struct buf text;
     int rc = prompt_check_model(s, &r, e);
@@ -134,10 +135,8 @@ static int detokenize(const struct serving *s, const ProtobufCMessage *message, 
     if (rc != 0) return rc;
     buf_init(&text, 0);
     rc = prompt_text(s, m->token_ids, m->n_token_ids, &text);
-    buf_add(&text, "", 1);
-    answer.text = text.data;
     if (rc == 0 && !text.failed)
-        rpc_pack(out, &answer.base);
+        rpc_pack_text(out, DETOKENIZED_TEXT, text.data, text.bytes);
     else
         rc = api_error_set(e, 500, NULL, "memory is out.");
     buf_finish(&text);
@@ -182,7 +181,7 @@ static void run(struct serving *s, void *context) {
 // --- gRPC's thread; a call that could not be opened has no state
 
 static void opened(void *context, struct grpc_server_call *grpc, void **state) {
-    static const struct rpc_end full = {GRPC_STATUS_RESOURCE_EXHAUSTED, true,
+    static const struct rpc_end full = {GRPC_STATUS_RESOURCE_EXHAUSTED, RPC_PUSHBACK_MS,
                                         "too many calls are open; try again later"};
     const struct rpc_tokens *t = context;
     struct rpc *r = t->rpc;

@@ -99,8 +99,9 @@ static void take_stop_token(struct stream *s, struct choice *c, const struct tok
     note_id(c, ev, 0);
     c->stop_id = ev->token;
     c->has_stop_id = true;
-    if (c->generation->request.stop.keep && show_stop_token(s, c, ev->token))
-        c->finish = FINISH_STOP;
+    // Behind calls it would be text that makes them none.
+    if (c->calls.format != NULL || !c->generation->request.stop.keep) return;
+    if (show_stop_token(s, c, ev->token)) c->finish = FINISH_STOP;
 }
 
 static void take_token(struct stream *s, struct choice *c, const struct stamped_event *e) {

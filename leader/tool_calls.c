@@ -119,14 +119,15 @@ static bool look_for_open(struct tool_reader *r, struct buf *content) {
 // For a format without a mark: calls are the whole answer, so its first letter decides.
 static bool look_at_start(struct tool_reader *r, struct buf *content) {
     size_t spaces = 0, tag = sizeof python_tag - 1;
-    while (spaces < r->held.bytes && is_space(r->held.data[spaces]))
+    while (spaces < r->held.bytes && spaces <= SPACES_MAX && is_space(r->held.data[spaces]))
         spaces++;
     size_t n = r->held.bytes - spaces;
-    if (r->held.bytes == 0 || (!r->begun && n == 0)) return false;
+    bool open = !r->begun && spaces <= SPACES_MAX; // a call may still begin
+    if (r->held.bytes == 0 || (open && n == 0)) return false;
     const char *text = r->held.data + spaces;
-    bool tagged = !r->begun && memcmp(text, python_tag, n < tag ? n : tag) == 0;
+    bool tagged = open && memcmp(text, python_tag, n < tag ? n : tag) == 0;
     if (tagged && n < tag) return false;
-    if (!r->begun && (tagged || *text == '{')) {
+    if (open && (tagged || *text == '{')) {
         enter(r, spaces + (tagged ? tag : 0));
         return true;
     }
@@ -211,7 +212,10 @@ void tool_reader_push(struct tool_reader *r, const char *text, size_t bytes, str
 
 void tool_reader_end(struct tool_reader *r, struct buf *content) {
     if (r->format == NULL) return;
-    if (r->inside) close_body(r, r->held.bytes, 0, content);
+    if (r->inside && r->format->needs_close)
+        give_up(r, r->held.bytes, content);
+    else if (r->inside)
+        close_body(r, r->held.bytes, 0, content);
     bool layout = tool_reader_n_calls(r) != 0 && spaces_before(r, r->held.bytes) == r->held.bytes;
     if (!layout) show(r, r->held.bytes, content);
     buf_reset(&r->held);

@@ -15,8 +15,9 @@
 
 struct json_t;
 
-// Calls wait until they are complete, so they must not grow for ever.
-#define TOOL_BODY_BYTES_MAX (1u << 20)
+// Calls wait until they are complete, so they must not grow for ever; and one, escaped as JSON, is
+// an event of a stream.
+#define TOOL_BODY_BYTES_MAX (128u << 10)
 
 // What is between the marks, as far as it is known: 1 to any number of calls, or false.
 struct tool_body {
@@ -31,7 +32,8 @@ struct tool_format {
     const char *open;  // the mark before calls; NULL: the answer as a whole may be calls
     const char *close; // the mark behind them; NULL: they go on to the answer's end
     bool (*read)(const struct tool_body *body);
-    bool short_ids; // 9 letters and digits, which is what Mistral's templates want to see again
+    bool short_ids;   // 9 letters and digits, which is what Mistral's templates want to see again
+    bool needs_close; // a body's beginning reads as a body: without the mark behind it is none
 };
 
 // NULL when there is none of that name.

@@ -359,20 +359,24 @@ static bool read_glm45(const struct tool_body *body) {
     struct rest r = rest_of(body), function = r;
     const char *key = left(&r) == 0 ? NULL : memmem(r.at, left(&r), tags.key, strlen(tags.key));
     function.end = r.at = key != NULL ? key : r.end;
+    if (left(&function) != 0 && memchr(function.at, '<', left(&function)) != NULL) return false;
     return read_parameters(body, &tags, &r, function) && ends(&r);
 }
 
 // --- the table
 
 static const struct tool_format formats[] = {
-    {"hermes", "<tool_call>", "</tool_call>", read_objects, false},
-    {"qwen3_coder", "<tool_call>", "</tool_call>", read_qwen3_coder, false},
-    {"glm45", "<tool_call>", "</tool_call>", read_glm45, false},
-    {"mistral", "[TOOL_CALLS]", NULL, read_mistral, true},
-    {"llama3_json", NULL, NULL, read_objects, false},
-    {"deepseek_v3", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek_v3, false},
-    {"deepseek_v31", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek_v31, false},
-    {"kimi_k2", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", read_kimi_k2, false},
+    {"hermes", "<tool_call>", "</tool_call>", read_objects, false, false},
+    {"qwen3_coder", "<tool_call>", "</tool_call>", read_qwen3_coder, false, false},
+    {"glm45", "<tool_call>", "</tool_call>", read_glm45, false, true},
+    {"mistral", "[TOOL_CALLS]", NULL, read_mistral, true, false},
+    {"llama3_json", NULL, NULL, read_objects, false, false},
+    {"deepseek_v3", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek_v3, false,
+     false},
+    {"deepseek_v31", "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", read_deepseek_v31, false,
+     false},
+    {"kimi_k2", "<|tool_calls_section_begin|>", "<|tool_calls_section_end|>", read_kimi_k2, false,
+     false},
 };
 
 const struct tool_format *tool_format_find(const char *name) {

@@ -180,6 +180,19 @@ START_TEST(fields_about_the_answer_go_with_calls) {
 }
 END_TEST
 
+// A format without a mark behind its calls has them up to the end.
+START_TEST(a_stop_token_that_is_asked_for_does_not_spoil_calls) {
+    static const char *const rows[][2] = {{"llama3_json", "{\"name\": \"look\"}"},
+                                          {"mistral", "[TOOL_CALLS]look[ARGS]{}"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct house h;
+        house_start(&h, rows[i][1], rows[i][0]);
+        answers(&h, "\"include_stop_str_in_output\":true,", "- | look {} (tool_calls)");
+        house_stop(&h);
+    }
+}
+END_TEST
+
 START_TEST(each_choice_has_calls_of_its_own) {
     struct house h;
     house_start(&h, CALL, "hermes");
@@ -219,6 +232,7 @@ int main(void) {
     tcase_add_test(t, calls_are_answered_whole_and_streamed);
     tcase_add_test(t, what_is_no_call_is_answered_as_text);
     tcase_add_test(t, fields_about_the_answer_go_with_calls);
+    tcase_add_test(t, a_stop_token_that_is_asked_for_does_not_spoil_calls);
     tcase_add_test(t, each_choice_has_calls_of_its_own);
     tcase_add_test(t, without_a_parser_calls_are_refused_with_the_flags_names);
     suite_add_tcase(s, t);

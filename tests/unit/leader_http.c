@@ -335,6 +335,45 @@ START_TEST(a_reader_that_does_not_read_is_cut) {
 }
 END_TEST
 
+START_TEST(one_large_event_is_taken_where_nothing_waits) {
+    enum { BYTES = 2 * STREAM_BUFFER_BYTES_MAX };
+    static char event[BYTES];
+    struct site s;
+    struct buf out;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    buf_init(&out, 0);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    struct http_call *c = await_held(&s);
+    memset(event, 'x', sizeof event);
+    ck_assert_int_eq(http_call_write(c, event, sizeof event), 0);
+    http_call_on_gone(c, NULL, NULL);
+    http_call_end(c);
+    ck_assert(http_client_read(fd, &out, "\r\n0\r\n\r\n"));
+    char *body = http_client_body(&out);
+    ck_assert_uint_eq(strlen(body), BYTES);
+    free(body);
+    buf_finish(&out);
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
+START_TEST(a_large_event_behind_others_that_wait_cuts_the_stream) {
+    static char first[16 * STREAM_BUFFER_BYTES_MAX]; // more than sockets take
+    struct site s;
+    site_start(&s);
+    int fd = http_client_connect(s.port);
+    http_client_send(fd, STREAM, strlen(STREAM));
+    struct http_call *c = await_held(&s);
+    ck_assert_int_eq(http_call_write(c, first, sizeof first), 0);
+    ck_assert_int_eq(http_call_write(c, first, sizeof first), ERR_REQ_TOO_LARGE);
+    ck_assert(await_gone(&s));
+    close(fd);
+    site_stop(&s);
+}
+END_TEST
+
 static int descriptors(void) {
     int n = 0;
     for (int fd = 0; fd < 1024; fd++)
@@ -541,6 +580,8 @@ int main(void) {
     tcase_add_test(t, a_client_that_leaves_a_silent_stream_is_noticed);
     tcase_add_test(t, a_stream_arrives_in_order_and_the_connection_is_kept);
     tcase_add_test(t, a_reader_that_does_not_read_is_cut);
+    tcase_add_test(t, one_large_event_is_taken_where_nothing_waits);
+    tcase_add_test(t, a_large_event_behind_others_that_wait_cuts_the_stream);
     tcase_add_test(t, parts_of_a_request_that_end_at_once_leave_nothing);
     tcase_add_test(t, a_client_that_left_costs_no_processor_time_until_it_is_closed);
     tcase_add_test(t, stopping_ends_waiting_and_streaming_calls);

@@ -86,6 +86,31 @@ START_TEST(errors_before_the_first_token_are_statuses) {
 }
 END_TEST
 
+// What protobuf-c reads ends there, so this looks at the bytes: the text is a message's last field.
+START_TEST(a_zero_byte_does_not_end_the_text) {
+    struct rpc_house h;
+    struct buf message;
+    uint32_t zero = 0;
+    size_t bytes = 0;
+    house_start(&h, (struct toy_script){0}, wide);
+    for (uint32_t i = 0; i < tokenizer_vocab(h.toy.tokenizer); i++) {
+        const char *of = tokenizer_bytes(h.toy.tokenizer, i, &bytes);
+        if (of != NULL && bytes == 1 && of[0] == '\0') zero = i;
+    }
+    rpc_house_stop(&h);
+    house_start(&h, (struct toy_script){.ids = &zero, .n_ids = 1}, wide);
+    struct rpc_client *c = ask(&h, false);
+    bool seen = false;
+    buf_init(&message, 0);
+    while (rpc_client_read(c, &message))
+        seen |= message.bytes > 3 && memcmp(message.data + message.bytes - 3, "\x12\1\0", 3) == 0;
+    ck_assert(seen);
+    buf_finish(&message);
+    rpc_client_close(c);
+    rpc_house_stop(&h);
+}
+END_TEST
+
 // --- slow readers
 
 // The longest token, many times.
@@ -414,11 +439,56 @@ START_TEST(a_message_that_would_unpack_into_too_much_is_refused) {
 }
 END_TEST
 
+// n messages of 32 calls each.
+static int parse_calls(size_t n, struct api_error *e) {
+    static const struct openai_defaults defaults = {.temperature = 1, .top_p = 1, .vocab = 100};
+    Moesaic__V1__GenerateRequest m = MOESAIC__V1__GENERATE_REQUEST__INIT;
+    Moesaic__V1__ChatMessage one = MOESAIC__V1__CHAT_MESSAGE__INIT;
+    Moesaic__V1__ToolCall call = MOESAIC__V1__TOOL_CALL__INIT, *calls[32];
+    Moesaic__V1__ChatMessage **messages = mem_array(n, sizeof(void *));
+    char id[REQUEST_ID_BYTES_MAX + 1];
+    struct openai_request r;
+    call.name = (char *)"f";
+    call.arguments = (char *)"{}";
+    one.role = (char *)"assistant";
+    one.n_tool_calls = 32;
+    one.tool_calls = calls;
+    for (size_t i = 0; i < 32; i++)
+        calls[i] = &call;
+    for (size_t i = 0; i < n; i++)
+        messages[i] = &one;
+    m.n_messages = n;
+    m.messages = messages;
+    struct rpc_message packed = {.bytes = moesaic__v1__generate_request__get_packed_size(&m)};
+    uint8_t *data = mem_alloc(packed.bytes);
+    packed.data = data;
+    moesaic__v1__generate_request__pack(&m, data);
+    int rc = rpc_request_parse(&r, id, &packed, &defaults, e);
+    if (rc == 0) openai_request_finish(&r);
+    mem_free(data);
+    mem_free(messages);
+    return rc;
+}
+
+// A message is an object, a call two and its arguments one.
+START_TEST(lists_and_objects_of_calls_are_bounded_as_over_http) {
+    struct api_error e = {0};
+    ck_assert_msg(parse_calls(JSON_CONTAINERS_MAX / 97, &e) == 0, "%s", e.message);
+    ck_assert_int_eq(parse_calls(JSON_CONTAINERS_MAX / 97 + 1, &e), ERR_REQ_INVALID);
+    ck_assert_int_eq(parse_calls(JSON_CONTAINERS_MAX / 65 + 1, &e), ERR_REQ_INVALID);
+    ck_assert_int_eq(e.status, 400);
+    ck_assert_str_eq(e.param, "messages");
+    ck_assert(strstr(e.message, "lists and objects") != NULL);
+}
+END_TEST
+
 int main(void) {
     Suite *s = suite_create("leader_rpc");
     TCase *t = tcase_create("rpc");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_call_streams_its_answer_and_ends_well);
+    tcase_add_test(t, a_zero_byte_does_not_end_the_text);
+    tcase_add_test(t, lists_and_objects_of_calls_are_bounded_as_over_http);
     tcase_add_test(t, an_engine_that_breaks_ends_the_call_with_its_status);
     tcase_add_test(t, errors_before_the_first_token_are_statuses);
     tcase_add_test(t, a_client_that_never_reads_is_cut_and_its_request_aborted);

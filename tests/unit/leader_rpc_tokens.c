@@ -73,6 +73,30 @@ START_TEST(ids_go_there_and_back) {
 }
 END_TEST
 
+// What protobuf-c reads ends there, so this looks at the bytes.
+START_TEST(a_zero_byte_does_not_end_the_text) {
+    Moesaic__V1__DetokenizeRequest m = MOESAIC__V1__DETOKENIZE_REQUEST__INIT;
+    uint32_t zero = 0, ids[3];
+    size_t bytes = 0;
+    const char *of = "x";
+    for (zero = 0; zero < tokenizer_vocab(house.toy.tokenizer); zero++) {
+        of = tokenizer_bytes(house.toy.tokenizer, zero, &bytes);
+        if (of != NULL && bytes == 1 && of[0] == '\0') break;
+    }
+    ck_assert(of != NULL && of[0] == '\0');
+    ids[0] = ids[2] = house.toy.answer.ids[0];
+    ids[1] = zero;
+    m.n_token_ids = 3;
+    m.token_ids = ids;
+    ck_assert_int_eq(rpc_house_call(&house, DETOKENIZE, &m.base, &out, text), GRPC_STATUS_OK);
+    ck_assert_ptr_nonnull(tokenizer_bytes(house.toy.tokenizer, ids[0], &bytes));
+    size_t n = 2 * bytes + 1;
+    ck_assert_uint_eq(out.bytes, 2 + n);
+    ck_assert(out.data[0] == 0x0a && (size_t)out.data[1] == n);
+    ck_assert(out.data[2 + bytes] == '\0' && out.data[3 + bytes] == out.data[2]);
+}
+END_TEST
+
 static struct rpc_client *send_text(void) {
     Ask m = ask_of(TEXT);
     uint8_t packed[256];
@@ -112,6 +136,19 @@ START_TEST(what_does_not_fit_is_refused_and_may_come_again) {
 }
 END_TEST
 
+START_TEST(a_call_too_many_is_pushed_back_like_others) {
+    char pushback[256];
+    teardown();
+    struct rpc_house_config config = {.model = MODEL, .queue_max = 64, .calls_max = 0};
+    rpc_house_start(&house, &config);
+    struct rpc_client *c = send_text();
+    ck_assert_int_eq(rpc_client_status(c, text, sizeof text), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    ck_assert(rpc_client_trailer(c, "grpc-retry-pushback-ms", pushback));
+    ck_assert_str_eq(pushback, "1000");
+    rpc_client_close(c);
+}
+END_TEST
+
 START_TEST(strings_are_walked_before_they_are_read) {
     static const uint8_t zero[] = {0x0a, 3, 'a', 0, 'b'}, bytes[] = {0x1a, 2, 0xff, 'x'};
     static const struct {
@@ -136,6 +173,8 @@ int main(void) {
     tcase_set_timeout(t, 120);
     tcase_add_checked_fixture(t, setup, teardown);
     tcase_add_test(t, ids_go_there_and_back);
+    tcase_add_test(t, a_zero_byte_does_not_end_the_text);
+    tcase_add_test(t, a_call_too_many_is_pushed_back_like_others);
     tcase_add_test(t, clients_that_leave_at_once_leave_nothing);
     tcase_add_test(t, a_call_without_a_request_is_told_so);
     tcase_add_test(t, what_does_not_fit_is_refused_and_may_come_again);

@@ -193,6 +193,25 @@ START_TEST(llama3_json_is_the_whole_answer_or_none) {
 }
 END_TEST
 
+#define SPACES_16 "                "
+#define SPACES_64 SPACES_16 SPACES_16 SPACES_16 SPACES_16
+
+START_TEST(spaces_without_end_are_no_layout_of_a_call) {
+    struct tool_reader r = {.format = tool_format_find("llama3_json")};
+    struct buf out;
+    reads("llama3_json", SPACES_64 "{\"name\":\"f\"}", " | f {}");
+    stays_text("llama3_json", SPACES_64 " {\"name\":\"f\"}");
+    stays_text("llama3_json", SPACES_64 "\n<|python_tag|>{\"name\":\"f\"}");
+    stays_text("llama3_json", SPACES_64 SPACES_64);
+    buf_init(&out, 0);
+    for (int i = 0; i < 100; i++)
+        tool_reader_push(&r, SPACES_16, 16, &out);
+    ck_assert_uint_eq(out.bytes, 1600); // before the end
+    tool_reader_finish(&r);
+    buf_finish(&out);
+}
+END_TEST
+
 #define DS_OPEN "<｜tool▁calls▁begin｜>"
 #define DS_CLOSE "<｜tool▁calls▁end｜>"
 #define DS_CALL "<｜tool▁call▁begin｜>"
@@ -260,6 +279,10 @@ START_TEST(tagged_values_have_the_types_of_the_tool) {
     reads("glm45", "<tool_call>f</tool_call>", " | f {}");
     stays_text("glm45", "<tool_call>f <arg_key>s</arg_key></tool_call>");
     stays_text("glm45", "<tool_call>f g</tool_call>");
+    stays_text("glm45", "<tool_call>f");
+    stays_text("glm45", "<tool_call>f\n<arg_key>i</arg_key>\n<arg_value>5</arg_value>\n");
+    stays_text("glm45", "<tool_call>f</tool_call");
+    reads("glm45", "用<tool_call>标记。<tool_call>f</tool_call>", "用<tool_call>标记。 | f {}");
 }
 END_TEST
 
@@ -289,7 +312,7 @@ START_TEST(endless_marks_and_spaces_are_read_quickly) {
     struct buf text;
     buf_init(&text, 0);
     add_often(&text, "<tool_call>{\"name\":\"f\",\"arguments\":{\"x\":\"", 1);
-    add_often(&text, "yyyyyyyyyy", (1 << 20) / 10 + 1000);
+    add_often(&text, "yyyyyyyyyy", TOOL_BODY_BYTES_MAX / 10 + 1000);
     add_often(&text, "\"}}</tool_call>", 1);
     char *got = read_in_pieces("hermes", text.data, text.bytes, 1000);
     ck_assert(strncmp(got, text.data, text.bytes) == 0 && strlen(got) == text.bytes);
@@ -366,6 +389,7 @@ int main(void) {
     tcase_add_test(t, calls_of_one_answer_have_ids_of_their_own);
     tcase_add_test(t, mistral_calls_are_read);
     tcase_add_test(t, llama3_json_is_the_whole_answer_or_none);
+    tcase_add_test(t, spaces_without_end_are_no_layout_of_a_call);
     tcase_add_test(t, deepseek_calls_are_read);
     tcase_add_test(t, kimi_calls_keep_their_ids);
     tcase_add_test(t, tagged_values_have_the_types_of_the_tool);
