@@ -33,7 +33,8 @@ static void send_close(struct members *m, const struct member *k, const char *re
     members_send(m, k->peer, &down);
 }
 
-// More blocks than all slots can fill would only make tables longer.
+// What all slots can fill bounds the leader's accounts, of about a hundred bytes a block, where a
+// small model's blocks are small. It bounds the prefix cache as well, which could use more.
 static uint32_t blocks_of_use(const struct leader_config *c) {
     uint64_t most = (uint64_t)c->max_num_seqs * pages_needed(c->max_model_len);
     if (c->kv_blocks_max != 0 && c->kv_blocks_max < most) most = c->kv_blocks_max;

@@ -149,6 +149,8 @@ static int check_config(const struct leader_config *c, struct err_text *e) {
 }
 
 static struct sched_config sched_config_of(const struct leader_config *c) {
+    uint64_t seed;
+    env_random(c->env, &seed, sizeof seed);
     return (struct sched_config){.n_ranks = c->n_ranks,
                                  .max_num_seqs = c->max_num_seqs,
                                  .max_num_batched_tokens = c->max_num_batched_tokens,
@@ -156,6 +158,7 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
                                  .vocab = c->spec->vocab,
                                  .digest = c->digest,
                                  .prefix_caching = !c->no_prefix_caching,
+                                 .seed = seed,
                                  .recovery_timeout_ns = c->recovery_timeout_ns};
 }
 

@@ -19,18 +19,23 @@
 #define PROGRAM "moe-worker"
 #define ARGUMENTS_MAX 48
 #define TOKEN_VARIABLE "MOESAIC_CONTROL_TOKEN"
+#define CONFIG_VARIABLE "MOESAIC_CONFIG"
 #define EXIT_USAGE 2 // of a worker: starting it again changes nothing
 
 // A worker that ended is started again after a time that doubles with each end in the window. A
 // worker of a real model loads for minutes, so the window is long; so many ends in it are a fault
-// that restarts do not mend, and the group's callers should hear of it.
+// that restarts do not mend, and the group's callers should hear of it. A few requests that end
+// their worker as often as the scheduler lets them are not that many.
 #define RESTART_FIRST_NS (200 * NS_PER_MS)
 #define RESTART_MAX_NS (30 * NS_PER_S)
-#define ENDS_MAX 5
+#define ENDS_MAX 10
+#define ENDS_UNSERVED_MAX 5 // before the group served: no request can be the cause
 #define ENDS_WINDOW_NS (600 * NS_PER_S)
 #define LOOK_NS NS_PER_S
 #define STOP_NS (2 * NS_PER_S) // their requests have ended before: they leave at once
 #define STOP_POLL_NS (20 * NS_PER_MS)
+
+static_assert(ENDS_MAX > 3 * REPLAYS_IN_VAIN_MAX, "a bad request must not end the leader");
 
 struct local_worker {
     pid_t pid;                 // 0: does not run
@@ -61,11 +66,6 @@ static int check_sizes(const struct leader_options *o, struct err_text *e) {
                        o->data_parallel_size,
                        o->lws_group_size > 1 ? "--lws-group-size, --data-parallel-size"
                                              : "--data-parallel-size");
-    if (o->kv_cache_memory.bytes == 0 && (uint64_t)o->kv_cache_memory.percent * n > 100)
-        return err_set(e, ERR_FATAL_CONFIG,
-                       "--kv-cache-memory %u%%: of each of %u local workers, which share one "
-                       "machine's memory: at most %u%%",
-                       o->kv_cache_memory.percent, n, 100 / n);
     return 0;
 }
 
@@ -125,20 +125,26 @@ static void fill_arguments(struct local *l, struct local_worker *w,
     a.at[a.n] = NULL;
 }
 
+static bool is_variable(const char *entry, const char *name) {
+    size_t n = strlen(name);
+    return strncmp(entry, name, n) == 0 && entry[n] == '=';
+}
+
 // The leader's own, in which the token was overwritten as soon as it was read; the workers do the
-// same with theirs.
+// same with theirs. Its file of options is not theirs.
 static int fill_environment(struct local *l, const struct local_config *c, struct err_text *e) {
-    size_t n = 0, kept = 0, name_bytes = strlen(TOKEN_VARIABLE);
+    size_t n = 0, kept = 0;
     while (environ[n] != NULL)
         n++;
     l->environment = arena_alloc(&l->arena, (n + 2) * sizeof *l->environment);
     if (l->environment == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the environment");
     for (size_t i = 0; i < n; i++) {
-        bool token = strncmp(environ[i], TOKEN_VARIABLE "=", name_bytes + 1) == 0;
-        if (environ[i][0] != '\0' && !token) l->environment[kept++] = environ[i];
+        bool own =
+            is_variable(environ[i], TOKEN_VARIABLE) || is_variable(environ[i], CONFIG_VARIABLE);
+        if (environ[i][0] != '\0' && !own) l->environment[kept++] = environ[i];
     }
     if (c->control_token == NULL || c->options->control.token_file != NULL) return 0;
-    size_t bytes = name_bytes + 1 + strlen(c->control_token) + 1;
+    size_t bytes = sizeof TOKEN_VARIABLE + 1 + strlen(c->control_token);
     char *entry = arena_alloc(&l->arena, bytes);
     if (entry == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the environment");
     snprintf(entry, bytes, TOKEN_VARIABLE "=%s", c->control_token);
@@ -229,7 +235,7 @@ static void plan_start(struct local *l, struct local_worker *w) {
     int64_t now_ns = env_now_ns(l->env);
     uint32_t recent = count_end(w, now_ns);
     w->due_ns = now_ns + restart_delay_ns(recent);
-    if (recent < ENDS_MAX) return;
+    if (recent < (l->has_served ? ENDS_MAX : ENDS_UNSERVED_MAX)) return;
     snprintf(reason, sizeof reason, "it ended %u times within %d s", recent,
              (int)(ENDS_WINDOW_NS / NS_PER_S));
     give_up(l, w, reason);

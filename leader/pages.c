@@ -33,11 +33,12 @@ static uint32_t buckets_for(uint32_t n_blocks) {
     return n;
 }
 
-int pages_init(struct pages *p, uint32_t n_blocks) {
+int pages_init(struct pages *p, uint32_t n_blocks, uint64_t seed) {
     *p = (struct pages){.n_blocks = n_blocks,
                         .first = PAGE_NONE,
                         .last = PAGE_NONE,
-                        .n_buckets = buckets_for(n_blocks)};
+                        .n_buckets = buckets_for(n_blocks),
+                        .seed = seed};
     p->pages = mem_array(n_blocks, sizeof *p->pages);
     p->buckets = mem_array(p->n_buckets, sizeof *p->buckets);
     if (p->pages == NULL || p->buckets == NULL) {
@@ -65,8 +66,8 @@ uint32_t pages_needed(uint64_t n_tokens) {
 
 static uint32_t *bucket_of(const struct pages *p, const struct prefix *before,
                            const uint32_t *tokens) {
-    uint64_t hash =
-        XXH3_64bits_withSeed(tokens, KV_BLOCK_TOKENS * sizeof *tokens, before->id ^ before->root);
+    uint64_t seed = p->seed ^ before->id ^ before->root;
+    uint64_t hash = XXH3_64bits_withSeed(tokens, KV_BLOCK_TOKENS * sizeof *tokens, seed);
     return &p->buckets[hash & (p->n_buckets - 1)];
 }
 

@@ -41,9 +41,10 @@ struct pages {
     uint32_t *buckets;    // [n_buckets], owned; a power of two
     uint32_t n_buckets;
     uint64_t n_contents; // numbered so far
+    uint64_t seed;       // of the hash: nobody outside can aim at one bucket
 };
 
-int pages_init(struct pages *p, uint32_t n_blocks); // ERR_FATAL_NOMEM
+int pages_init(struct pages *p, uint32_t n_blocks, uint64_t seed); // ERR_FATAL_NOMEM
 void pages_finish(struct pages *p);
 
 // Blocks that n_tokens tokens fill.

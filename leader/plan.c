@@ -11,6 +11,7 @@
 #include "common/base/mem.h"
 #include "leader/sched_state.h"
 
+#define SUSPECT_LOSSES (REPLAYS_IN_VAIN_MAX - 1)
 #define LOOK_AHEAD 16 // requests that may be passed at once: bounds the work of a step
 
 int step_plan_init(struct step_plan *step, const struct sched_config *config) {
@@ -172,11 +173,14 @@ static bool has_blocks(struct sched *s, const struct seq *q, uint32_t rank) {
     return k->pages.n_free - n_free_hits >= n_blocks - k->n_hits + k->running.count;
 }
 
+// The rank's free blocks are compared first, as has_blocks looks every block up: at least one of
+// them is never shared.
 static bool takes_now(struct sched *s, const struct seq *q, uint32_t rank) {
     const struct sched_rank *k = &s->ranks[rank];
     return k->budget > 0 && k->n_free_slots > 0 && k->items >= q->n_items &&
            k->score_items >= q->n_score_items && !k->out_of_pages &&
-           k->pages.n_blocks >= q->n_blocks_max && has_blocks(s, q, rank);
+           k->pages.n_blocks >= q->n_blocks_max && k->pages.n_free > k->running.count &&
+           has_blocks(s, q, rank);
 }
 
 static uint32_t blocks_used(const struct sched_rank *k) {
@@ -250,17 +254,33 @@ static bool pass(struct passed *p, struct seq *q) {
     return true;
 }
 
+// The most groups that were lost under one that runs, since it got on.
+static uint32_t most_vain(const struct sched *s) {
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->config.n_ranks; i++) {
+        const struct list *running = &s->ranks[i].running;
+        for (struct list_node *n = list_first(running); n != NULL; n = list_next(running, n))
+            if (seq_of(n)->n_vain > most) most = seq_of(n)->n_vain;
+    }
+    return most;
+}
+
 // First in, first out, but for requests that need more blocks than are free: smaller ones behind
 // them go first, so that slots do not stand empty; only so often, so that a large one is never
-// passed for ever; and never before one that had a slot, whose blocks they would take again.
+// passed for ever; and never before one that had a slot, whose blocks they would take again. A
+// suspect starts when all that run have got on since their last group, and nobody starts beside it
+// until it has: the next loss is laid to it alone.
 static void plan_queue(struct sched *s, struct step_plan *step) {
     struct passed passed = {.n = 0};
+    uint32_t vain = most_vain(s);
     struct list_node *next = list_first(&s->queue);
-    while (next != NULL && has_room(s) && (!s->held || s->n_resuming > 0)) {
+    while (next != NULL && vain < SUSPECT_LOSSES && has_room(s) &&
+           (!s->held || s->n_resuming > 0)) {
         struct seq *q = seq_of(next);
         bool ever;
         next = list_next(&s->queue, next);
         if (s->held && q->n_starts == 0) continue;
+        if (q->n_vain >= SUSPECT_LOSSES && vain > 0) return;
         uint32_t rank = choose_rank(s, q, &ever);
         if (!ever) {
             sched_end_error(s, q, ERR_REQ_TOO_LARGE,
@@ -268,6 +288,7 @@ static void plan_queue(struct sched *s, struct step_plan *step) {
         } else if (rank != UINT32_MAX) {
             start(s, q, rank);
             plan_chunk(s, step, q);
+            if (q->n_vain > vain) vain = q->n_vain;
             if (!count_pass(&passed)) return;
         } else if (!pass(&passed, q)) {
             return;
@@ -384,6 +405,7 @@ static void apply_scores(struct sched *s, const struct planned *p, const struct 
     scores.tokens = q->tokens + p->position + 1;
     ev.scores = scores_copy(&scores);
     q->n_scores += p->n_scored;
+    q->n_vain = 0;
     if (ev.scores != NULL)
         q->r->emit(&ev);
     else

@@ -189,7 +189,7 @@ int sched_form(struct sched *s, const uint32_t *kv_blocks) {
     check(!s->formed);
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
         struct pages fresh;
-        if (pages_init(&fresh, kv_blocks[i]) != 0) return ERR_FATAL_NOMEM;
+        if (pages_init(&fresh, kv_blocks[i], s->config.seed) != 0) return ERR_FATAL_NOMEM;
         pages_finish(&s->ranks[i].pages);
         s->ranks[i].pages = fresh;
     }
@@ -211,7 +211,6 @@ static void lose(struct sched *s, struct seq *q) {
 
 void sched_lose(struct sched *s, int64_t now_ns) {
     if (!s->formed) return;
-    uint32_t n_running = s->n_live - s->queue.count;
     s->formed = false;
     s->completed = s->n_steps; // what was in flight never returns
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
@@ -220,8 +219,9 @@ void sched_lose(struct sched *s, int64_t now_ns) {
             lose(s, seq_of(n));
     }
     sched_retire(s);
-    if (n_running > 0)
-        log_event(LOG_WARN, "sched", "requests wait for the group", log_uint("requests", n_running),
+    if (s->n_resuming > 0)
+        log_event(LOG_WARN, "sched", "requests wait for the group",
+                  log_uint("requests", s->n_resuming),
                   log_uint("most_s", (uint64_t)(s->config.recovery_timeout_ns / NS_PER_S)));
     s->queue_deadline_ns =
         s->queue.count > 0 ? now_ns + s->config.recovery_timeout_ns : NO_DEADLINE;
@@ -245,8 +245,9 @@ int64_t sched_deadline(const struct sched *s) {
 void sched_expire(struct sched *s, int64_t now_ns) {
     struct list_node *n;
     if (now_ns < s->queue_deadline_ns) return;
-    log_event(LOG_ERROR, "sched", "requests waited too long for the group",
-              log_uint("requests", s->queue.count), log_uint("lost", s->n_resuming));
+    if (s->queue.count > 0)
+        log_event(LOG_ERROR, "sched", "requests waited too long for the group",
+                  log_uint("requests", s->queue.count), log_uint("lost", s->n_resuming));
     while ((n = list_first(&s->queue)) != NULL)
         expire(s, seq_of(n));
     s->queue_deadline_ns = NO_DEADLINE;

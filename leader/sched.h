@@ -34,6 +34,7 @@ struct sched_config {
     bool prefix_caching; // full blocks outlive their requests, for others with the same beginning
     bool digest;         // rows come with digests; else events carry 0
     int64_t recovery_timeout_ns; // how long requests outlive their group
+    uint64_t seed;               // secret: of the prefix cache's hash; changes no answer
 };
 
 int sched_create(struct sched **out, const struct sched_config *config, struct err_text *e);
@@ -93,8 +94,9 @@ void sched_abort(struct sched *s, uint64_t request_id); // an unknown id is igno
 // changes nothing.
 int sched_form(struct sched *s, const uint32_t *kv_blocks);
 // The group is gone: who had a slot waits in the queue for the next one, unless that happened
-// REPLAYS_IN_VAIN_MAX times without a token between. Fine in any state. Steps in flight are void;
-// their struct step_plan may be reused.
+// REPLAYS_IN_VAIN_MAX times without progress between. After one time less it is suspected to be the
+// cause and starts alone, so that it takes nobody with it. Fine in any state. Steps in flight are
+// void; their struct step_plan may be reused.
 void sched_lose(struct sched *s, int64_t now_ns);
 // Ends what has waited too long for a group. sched_deadline is when to call it next, NO_DEADLINE
 // for never.

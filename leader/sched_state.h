@@ -23,7 +23,7 @@ struct seq {
     int32_t priority;
     enum request_state state;
     uint32_t n_starts; // how often it got a slot
-    uint32_t n_vain;   // groups lost under it since its last token
+    uint32_t n_vain;   // groups lost under it since its last token or scores
     uint32_t rank, slot;
     uint32_t n_prompt, max_tokens;
     uint32_t *tokens; // owned: the prompt, then what came back

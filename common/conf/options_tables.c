@@ -130,7 +130,8 @@ static const struct option leader_options[] = {
              "fp8_e4m3, int8 is int8_per_token_head (docs/kv-types.md: what they cost)."},
     {"kv-cache-memory", OPTION_SHARE, LEADER(kv_cache_memory), .fallback = "10%",
      .argument = "SIZE",
-     .help = "KV pages of each worker: bytes (512MiB) or per cent of the worker's memory."},
+     .help = "KV pages of each worker: bytes (512MiB), or per cent of the worker's memory, divided "
+             "among the workers of one host."},
     {"generation-config", OPTION_CHOICE, LEADER(generation_config), .fallback = "auto",
      .argument = "SOURCE", .choices = "auto|none",
      .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},

@@ -92,9 +92,12 @@ def test_one_command_serves_heals_and_drains():
         all_gone(log)
 
 
-def test_a_killed_leader_leaves_no_orphans_and_shows_no_token(monkeypatch):
+def test_a_killed_leader_leaves_no_orphans_and_shows_no_token(monkeypatch, tmp_path):
     token = "a-token-of-some-length-0123456789"
+    config = tmp_path / "leader.yaml"
+    config.write_text("max-num-seqs: 3\n")  # which no worker understands
     monkeypatch.setenv("MOESAIC_CONTROL_TOKEN", token)
+    monkeypatch.setenv("MOESAIC_CONFIG", str(config))
     with local(2) as cluster:
         workers = [pids[-1] for pids in started(cluster.leader.log()).values()]
         for pid in [cluster.leader.popen.pid, *workers]:
@@ -116,7 +119,6 @@ def test_others_may_join_where_the_group_is_larger():
     (["--model", "/nowhere"], 1, "/nowhere"),
     (["--model", str(MODEL), "--data-parallel-size", "1"], 2, "--local-workers 2"),
     (["--model", str(MODEL), "--lws-group-size", "2"], 2, "--lws-group-size"),
-    (["--model", str(MODEL), "--kv-cache-memory", "60%"], 2, "at most 50%"),
     (["--model", str(MODEL), "--control-tls-cert", "x", "--control-tls-key", "y"], 2, "--control-tls-ca"),
 ])
 def test_what_cannot_work_is_said_once_before_a_worker_starts(flags, code, word):

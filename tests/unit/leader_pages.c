@@ -15,7 +15,7 @@ END_TEST
 
 START_TEST(pages_take_never_gives_a_block_twice_and_gives_all_again) {
     struct pages p;
-    ck_assert_int_eq(pages_init(&p, 64), 0);
+    ck_assert_int_eq(pages_init(&p, 64, 0), 0);
     for (int round = 0; round < 2; round++) {
         bool seen[64] = {false};
         for (int i = 0; i < 64; i++) {
@@ -49,7 +49,7 @@ START_TEST(pages_keep_what_was_published_until_they_are_taken) {
     struct pages p;
     uint32_t tokens[KV_BLOCK_TOKENS];
     struct prefix root = {.root = 1}, at = root;
-    ck_assert_int_eq(pages_init(&p, 3), 0);
+    ck_assert_int_eq(pages_init(&p, 3, 0), 0);
     fill(tokens, 5);
     uint32_t block = pages_take(&p);
     pages_publish(&p, block, &at, tokens);
@@ -78,7 +78,7 @@ START_TEST(pages_publish_the_same_contents_once) {
     struct err_text e;
     uint32_t tokens[KV_BLOCK_TOKENS];
     struct prefix root = {.root = 1}, at = root, other = root;
-    ck_assert_int_eq(pages_init(&p, 4), 0);
+    ck_assert_int_eq(pages_init(&p, 4, 0), 0);
     fill(tokens, 5);
     uint32_t a = pages_take(&p), b = pages_take(&p);
     pages_publish(&p, a, &at, tokens);
@@ -96,7 +96,7 @@ START_TEST(pages_with_clashing_hashes_are_told_apart) {
     struct err_text e;
     struct prefix root = {.root = 1};
     uint32_t tokens[KV_BLOCK_TOKENS], n = 4096;
-    ck_assert_int_eq(pages_init(&p, n), 0);
+    ck_assert_int_eq(pages_init(&p, n, 0), 0);
     p.n_buckets = 2;
     for (uint32_t i = 0; i < n; i++) {
         struct prefix at = root;
@@ -112,12 +112,43 @@ START_TEST(pages_with_clashing_hashes_are_told_apart) {
 }
 END_TEST
 
+static void start_with_buckets(struct pages *p, uint32_t n_buckets, uint64_t seed) {
+    ck_assert_int_eq(pages_init(p, 4096, seed), 0);
+    p->n_buckets = n_buckets;
+}
+
+static void publish(struct pages *p, const uint32_t *tokens) {
+    struct prefix at = {.root = 1};
+    pages_publish(p, pages_take(p), &at, tokens);
+}
+
+// Who knows the hash but not its seed cannot aim at one bucket.
+START_TEST(pages_that_share_a_bucket_under_one_seed_do_not_under_another) {
+    struct pages p, q;
+    uint32_t tokens[KV_BLOCK_TOKENS], n = 0;
+    start_with_buckets(&p, 64, 1);
+    start_with_buckets(&q, 64, 2);
+    for (uint32_t i = 0; i < p.n_blocks; i++) {
+        fill(tokens, i);
+        publish(&p, tokens);
+    }
+    for (uint32_t i = p.buckets[0]; i != PAGE_NONE; i = p.pages[i].next_in_chain)
+        publish(&q, p.pages[i].tokens);
+    ck_assert_uint_gt(q.n_published, 32);
+    for (uint32_t i = q.buckets[0]; i != PAGE_NONE; i = q.pages[i].next_in_chain)
+        n++;
+    ck_assert_uint_lt(n, q.n_published / 4);
+    pages_finish(&p);
+    pages_finish(&q);
+}
+END_TEST
+
 START_TEST(pages_check_sees_what_does_not_add_up) {
     struct pages p;
     struct err_text e;
     uint32_t tokens[KV_BLOCK_TOKENS];
     struct prefix at = {.root = 1};
-    ck_assert_int_eq(pages_init(&p, 8), 0);
+    ck_assert_int_eq(pages_init(&p, 8, 0), 0);
     fill(tokens, 5);
     uint32_t block = pages_take(&p);
     pages_publish(&p, block, &at, tokens);
@@ -142,6 +173,7 @@ int main(void) {
     tcase_add_test(t, pages_publish_the_same_contents_once);
     tcase_add_test(t, pages_of_a_group_that_never_formed_add_up);
     tcase_add_test(t, pages_with_clashing_hashes_are_told_apart);
+    tcase_add_test(t, pages_that_share_a_bucket_under_one_seed_do_not_under_another);
     tcase_add_test(t, pages_check_sees_what_does_not_add_up);
     Suite *s = suite_create("leader_pages");
     suite_add_tcase(s, t);

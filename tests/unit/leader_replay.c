@@ -185,6 +185,96 @@ START_TEST(sched_gives_up_on_a_request_that_never_gets_on) {
 }
 END_TEST
 
+static bool has_rows(const struct rank_plan *plan, uint64_t id) {
+    for (uint32_t i = 0; i < plan->n_seqs; i++) {
+        if (plan->seqs[i].seq->id == id) return true;
+    }
+    return false;
+}
+
+// The ranks die of every step that has rows of request `id`.
+static bool kills(struct group *g, uint64_t id) {
+    bool any = false;
+    for (uint32_t i = 0; i < g->n_flights; i++) {
+        const struct step_plan *step = &g->plans[(g->first + i) % g->depth];
+        for (uint32_t rank = 0; rank < step->n_ranks; rank++)
+            any |= has_rows(&step->ranks[rank], id);
+    }
+    return any;
+}
+
+static uint32_t run_with_killer(struct group *g, uint64_t id) {
+    uint32_t n_losses = 0;
+    while (sched_has_work(g->sched) || g->n_flights > 0) {
+        while (group_plan(g))
+            continue;
+        if (kills(g, id)) {
+            sched_lose(g->sched, 0);
+            group_check(g);
+            group_form(g, 60);
+            n_losses++;
+            ck_assert_uint_lt(n_losses, 20);
+            continue;
+        }
+        group_step(g);
+    }
+    return n_losses;
+}
+
+// Wherever in the line it is, and whether the others had begun or came with it.
+START_TEST(sched_ends_a_request_that_kills_its_group_and_nobody_beside_it) {
+    for (uint32_t i = 0; i < 32; i++) {
+        struct group g;
+        struct sink k[4];
+        struct toy_answer a[4];
+        struct sched_counts counts;
+        uint32_t killer = i % 4;
+        uint64_t id = 1, killer_id = 0;
+        group_start(&g, 1 + i / 4 % 2, 8, i < 16 ? 64 : 7, 1 + i / 8 % 2);
+        group_form(&g, 60);
+        for (uint32_t n = 0; n < 4; n++) {
+            struct request *r = group_whole(&k[n], &id, 9, &a[n]);
+            if (n == killer) killer_id = r->id;
+            sched_submit(g.sched, r, 0);
+        }
+        ck_assert_uint_eq(run_with_killer(&g, killer_id), REPLAYS_IN_VAIN_MAX);
+        for (uint32_t n = 0; n < 4; n++) {
+            if (n == killer)
+                ck_assert_int_eq(k[n].error, ERR_REQ_WORKER_LOST);
+            else
+                group_expect(&k[n], &a[n]);
+            free(a[n].tokens);
+        }
+        sched_count(g.sched, &counts);
+        ck_assert_uint_eq(counts.requests_lost, 1);
+        group_finish(&g);
+    }
+}
+END_TEST
+
+// Scores are progress, too.
+START_TEST(sched_never_gives_up_on_a_long_prompt_whose_scores_come) {
+    struct group g;
+    struct sink k;
+    group_start(&g, 1, 1, 8, 1);
+    group_form(&g, 40);
+    struct request *r = group_request(&k, 1, 60, 1);
+    group_score(r, &k, 0);
+    sched_submit(g.sched, r, 0);
+    for (uint32_t i = 0; i < REPLAYS_IN_VAIN_MAX + 2; i++) {
+        uint32_t n_scores = k.n_scores;
+        while (k.n_scores == n_scores)
+            group_step(&g);
+        sched_lose(g.sched, 0);
+        group_form(&g, 40);
+    }
+    group_run(&g);
+    ck_assert_uint_eq(k.n_scores, 59);
+    ck_assert_int_eq(k.finish, FINISH_LENGTH);
+    group_finish(&g);
+}
+END_TEST
+
 START_TEST(sched_expire_ends_all_when_no_group_comes) {
     struct group g;
     struct sink running, waiting;
@@ -220,6 +310,8 @@ int main(void) {
     tcase_add_test(t, sched_says_when_a_replay_comes_out_otherwise);
     tcase_add_test(t, sched_replays_who_ran_before_who_waited);
     tcase_add_test(t, sched_gives_up_on_a_request_that_never_gets_on);
+    tcase_add_test(t, sched_ends_a_request_that_kills_its_group_and_nobody_beside_it);
+    tcase_add_test(t, sched_never_gives_up_on_a_long_prompt_whose_scores_come);
     tcase_add_test(t, sched_expire_ends_all_when_no_group_comes);
     Suite *s = suite_create("leader_replay");
     suite_add_tcase(s, t);
