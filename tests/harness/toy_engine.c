@@ -160,8 +160,6 @@ static int toy_submit(void *self, struct request *r) {
 
 static void toy_abort(void *self, uint64_t id) {
     struct toy_engine *t = self;
-    // The stream side aborts from inside emit, when this thread holds the lock already; such an
-    // abort is dropped here, as tests do not lose tokens.
     pthread_mutex_lock(&t->lock);
     for (uint32_t i = 0; i < t->n_requests; i++) {
         if (t->requests[i].r->id == id) t->requests[i].aborted = true;
@@ -213,7 +211,12 @@ struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *s
                                .alive = toy_alive,
                                .in_time = toy_in_time,
                                .view = toy_view};
-    pthread_mutex_init(&t->lock, NULL);
+    // The stream side aborts from inside emit as well, when this thread holds the lock already.
+    pthread_mutexattr_t recursive;
+    pthread_mutexattr_init(&recursive);
+    pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&t->lock, &recursive);
+    pthread_mutexattr_destroy(&recursive);
     check(waker_create(env, &t->waker) == 0);
     check(pthread_create(&t->thread, NULL, toy_thread, t) == 0);
     return t;

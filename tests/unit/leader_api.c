@@ -4,9 +4,11 @@
 
 #include <check.h>
 #include <jansson.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/mem.h"
@@ -138,6 +140,75 @@ START_TEST(a_stream_joins_to_the_same_text_and_ends_once) {
     ck_assert(strstr(body, "\"choices\":[],\"usage\":{\"prompt_tokens\":") != NULL);
     ck_assert(strstr(body, "\"role\":\"assistant\"") != NULL);
     free(body);
+    house_stop(&h);
+}
+END_TEST
+
+#define HOLED "{\"stream\":true,\"logprobs\":true,\"return_token_ids\":true," HELLO "}"
+
+// Everything until the server closes, while the n-th allocation after its first bytes fails. The
+// client's own memory is not the server's.
+static struct buf ask_without_memory(struct house *h, long n) {
+    static char page[1 << 18];
+    struct buf out;
+    size_t bytes = 0;
+    ssize_t got = 1;
+    bool begun = false;
+    buf_init(&out, 0);
+    int fd = http_client_connect(h->port);
+    buf_format(&out,
+               "POST " CHAT " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+               "Content-Length: %zu\r\n\r\n" HOLED,
+               strlen(HOLED));
+    http_client_send(fd, out.data, out.bytes);
+    while (got > 0 && bytes < sizeof page) {
+        if (bytes != 0 && !begun) mem_fail_after(n);
+        begun = bytes != 0;
+        struct pollfd arrives = {.fd = fd, .events = POLLIN};
+        ck_assert_msg(poll(&arrives, 1, 20000) > 0, "no end without allocation %ld", n);
+        got = recv(fd, page + bytes, sizeof page - bytes, 0);
+        bytes += got > 0 ? (size_t)got : 0;
+    }
+    close(fd);
+    mem_fail_after(0);
+    ck_assert(toy_engine_await(h->toy.toy, 0));
+    buf_reset(&out);
+    buf_add(&out, page, bytes);
+    buf_add(&out, "", 1);
+    return out;
+}
+
+static void check_no_hole(struct house *h, const char *body) {
+    size_t n_ids = 0, n_logprobs = 0;
+    int n_done, errors;
+    char *text = joined(body, "0", &n_done, &errors);
+    const char *end;
+    for (const char *at = body; (end = strstr(at, "\n\n")) != NULL; at = end + 2) {
+        json_t *chunk = json_loadb(at + 6, (size_t)(end - at) - 6, 0, NULL);
+        json_t *c = choice_at(chunk, 0);
+        n_ids += json_array_size(json_object_get(c, "token_ids"));
+        n_logprobs += json_array_size(json_object_get(json_object_get(c, "logprobs"), "content"));
+        json_decref(chunk);
+    }
+    if (n_done == 1 && errors == 0) {
+        ck_assert_str_eq(text, SCRIPT);
+        ck_assert_uint_eq(n_ids, h->toy.answer.n + 1);
+        ck_assert_uint_eq(n_logprobs, h->toy.answer.n);
+    }
+    mem_free(text);
+}
+
+START_TEST(a_stream_that_lost_something_does_not_end_well) {
+    struct house h;
+    house_start(&h, (struct toy_script){.tick_ns = 2 * NS_PER_MS}, 64);
+    for (long n = 1; n < 60; n++) {
+        struct buf out = ask_without_memory(&h, n);
+        bool streams = strstr(out.data, "text/event-stream") != NULL;
+        char *body = streams ? http_client_body(&out) : NULL;
+        if (streams) check_no_hole(&h, body);
+        free(body);
+        buf_finish(&out);
+    }
     house_stop(&h);
 }
 END_TEST
@@ -464,6 +535,7 @@ int main(void) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, a_chat_answers_whole_with_usage_and_digest);
     tcase_add_test(t, a_stream_joins_to_the_same_text_and_ends_once);
+    tcase_add_test(t, a_stream_that_lost_something_does_not_end_well);
     tcase_add_test(t, a_stop_string_ends_text_and_request);
     tcase_add_test(t, completions_take_lists_and_number_their_choices);
     tcase_add_test(t, chat_logprobs_carry_bytes_and_alternatives);
