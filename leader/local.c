@@ -28,7 +28,7 @@
 // their worker as often as the scheduler lets them are not that many.
 #define RESTART_FIRST_NS (200 * NS_PER_MS)
 #define RESTART_MAX_NS (30 * NS_PER_S)
-#define ENDS_MAX 10
+#define ENDS_MAX 16
 #define ENDS_UNSERVED_MAX 5 // before the group served: no request can be the cause
 #define ENDS_WINDOW_NS (600 * NS_PER_S)
 #define LOOK_NS NS_PER_S

@@ -49,7 +49,7 @@
 #define KV_BLOCKS_MAX (1u << 24) // pages a rank: 268 million tokens
 #define REQUESTS_LIVE_MAX 16384  // waiting or running in one leader
 #define PLAN_NAMES_MAX 65536     // of shared KV blocks in a plan, beside one for each of the rank's
-#define REPLAYS_IN_VAIN_MAX 3    // groups that may be lost under a request without a token between
+#define REPLAYS_IN_VAIN_MAX 5    // groups that may be lost under a request without a token between
 #define OVERTAKEN_MAX 32         // later requests that may pass one that waits for KV blocks
 #define SEGMENTS_MAX 8           // S of a row-parallel product (docs/arithmetic.md)
 
