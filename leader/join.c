@@ -9,6 +9,7 @@
 
 #include "common/base/dtype.h"
 #include "common/base/log.h"
+#include "common/net/layout_wire.h"
 #include "leader/members_state.h"
 
 // Text of a worker goes to logs and pages: printable ASCII only.
@@ -44,6 +45,19 @@ static int check_number(const char *field, uint64_t value, uint64_t most, struct
                    most);
 }
 
+static int check_held(const Moesaic__Control__V1__Hello *hello, struct err_text *e) {
+    struct layout held;
+    struct err_text why;
+    if (hello->held_layout == NULL)
+        return err_set(e, ERR_PEER_REFUSED, "hello.held_layout is missing");
+    if (layout_unpack(&held, hello->held_layout, &why) != 0)
+        return err_set(e, ERR_PEER_REFUSED, "hello.held_layout: %s", why.text);
+    if (hello->held_rank >= held.n_ranks)
+        return err_set(e, ERR_PEER_REFUSED, "hello.held_rank %u does not exist among %u ranks",
+                       hello->held_rank, held.n_ranks);
+    return 0;
+}
+
 static int check_fields(const Moesaic__Control__V1__Hello *hello, struct err_text *e) {
     int err = check_length("host", hello->host, HOST_TEXT_MAX - 1, e);
     if (err == 0) err = check_length("name", hello->name, sizeof((struct member *)0)->name - 1, e);
@@ -53,11 +67,7 @@ static int check_fields(const Moesaic__Control__V1__Hello *hello, struct err_tex
     if (err == 0) err = check_number("memory_bytes", hello->memory_bytes, MEMORY_BYTES_MAX, e);
     if (err == 0)
         err = check_number("arithmetic_classes", hello->n_arithmetic_classes, CLASSES_MAX, e);
-    if (err == 0) err = check_number("held_n_ranks", hello->held_n_ranks, RANKS_MAX, e);
-    if (err == 0 && hello->has_weights && hello->held_rank >= hello->held_n_ranks)
-        err = err_set(e, ERR_PEER_REFUSED, "hello.held_rank %u does not exist among %u ranks",
-                      hello->held_rank, hello->held_n_ranks);
-    return err;
+    return err == 0 && hello->has_weights ? check_held(hello, e) : err;
 }
 
 static int check_hello(const struct members *m, const Moesaic__Control__V1__Hello *hello,
@@ -86,7 +96,9 @@ static bool is_free(const struct members *m, uint32_t rank) {
 // start asked for; then any.
 static struct member *choose_rank(const struct members *m,
                                   const Moesaic__Control__V1__Hello *hello) {
-    bool holds = hello->has_weights && hello->held_n_ranks == m->n_ranks &&
+    struct layout held;
+    bool holds = hello->has_weights && layout_unpack(&held, hello->held_layout, NULL) == 0 &&
+                 layout_equal(&held, &m->layout) &&
                  hello->held_model_digest == m->config.leader->model_digest;
     if (holds && is_free(m, hello->held_rank)) return &m->ranks[hello->held_rank];
     if (hello->wanted_rank >= 0 && is_free(m, (uint32_t)hello->wanted_rank))
@@ -100,8 +112,10 @@ static struct member *choose_rank(const struct members *m,
 static void send_welcome(struct members *m, const struct member *k) {
     const struct leader_config *c = m->config.leader;
     Moesaic__Control__V1__Welcome w = MOESAIC__CONTROL__V1__WELCOME__INIT;
+    Moesaic__Control__V1__Layout layout;
     w.rank = member_rank(m, k);
-    w.n_ranks = m->n_ranks;
+    layout_pack(&layout, &m->layout);
+    w.layout = &layout;
     w.model = (char *)c->model; // packing reads only, here and below
     w.model_digest = c->model_digest;
     w.build_id = (char *)c->build_id;

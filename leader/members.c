@@ -53,7 +53,7 @@ static int init_ranks(struct members *m, const struct model_spec *spec) {
 int members_create(struct members **out, const struct members_config *config, struct err_text *e) {
     const struct leader_config *leader = config->leader;
     struct layout layout;
-    int err = layout_make(&layout, leader->n_ranks, leader->spec->router.n_experts, e);
+    int err = layout_make(&layout, leader->n_ranks, e);
     if (err != 0) return err;
     struct members *m = mem_zalloc(sizeof *m);
     if (m == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the members");

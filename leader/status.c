@@ -170,7 +170,7 @@ static void expert_family(struct page *p, const struct serving *s, const struct 
     uint32_t n_experts = s->spec->router.n_experts;
     struct layout layout;
     if (n_experts == 0 || v->expert_tokens == NULL) return;
-    if (layout_make(&layout, v->n_ranks, n_experts, NULL) != 0) return;
+    if (layout_make(&layout, v->n_ranks, NULL) != 0) return;
     metrics_family(p->out, name, "counter",
                    "Tokens that each expert computed, on the worker that holds it.");
     for (uint32_t l = 0; l < s->spec->n_layers; l++) {

@@ -10,6 +10,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/layout_wire.h"
 
 #define UP(kind_name) MOESAIC__CONTROL__V1__JOIN_UP__KIND_##kind_name
 #define DOWN(kind_name) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind_name
@@ -133,11 +134,21 @@ static int check_range(const char *field, uint64_t value, uint64_t least, uint64
                    field, value, least, most);
 }
 
+static int check_layout(const Moesaic__Control__V1__Welcome *m, struct layout *out,
+                        struct err_text *e) {
+    struct err_text why;
+    if (m->layout == NULL) return err_set(e, ERR_PEER_PROTOCOL, "welcome.layout is missing");
+    if (layout_unpack(out, m->layout, &why) != 0)
+        return err_set(e, ERR_PEER_PROTOCOL, "welcome.layout: %s", why.text);
+    return 0;
+}
+
 static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text *e) {
     struct link_dtype dtype;
     enum dtype kv_dtype;
-    int rc = check_range("welcome.n_ranks", m->n_ranks, 1, RANKS_MAX, e);
-    if (rc == 0) rc = check_range("welcome.rank", m->rank, 0, m->n_ranks - 1, e);
+    struct layout layout;
+    int rc = check_layout(m, &layout, e);
+    if (rc == 0) rc = check_range("welcome.rank", m->rank, 0, layout.n_ranks - 1, e);
     if (rc == 0) rc = check_range("welcome.max_num_seqs", m->max_num_seqs, 1, SEQS_MAX, e);
     if (rc == 0)
         rc = check_range("welcome.max_num_batched_tokens", m->max_num_batched_tokens, 1,

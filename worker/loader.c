@@ -30,13 +30,15 @@ static int load(struct loader *l) {
         return err_set(&l->error, ERR_PEER_REFUSED,
                        "model %.256s has digest %016" PRIx64 ", the leader's has %016" PRIx64,
                        r->folder, digest, r->model_digest);
+    if (r->layout.pp != 1 || r->layout.tp != 1 || r->layout.etp != 1)
+        return err_set(&l->error, ERR_PEER_REFUSED,
+                       "pipeline, tensor and expert tensor parallelism are not supported");
     rc = spec_load(&l->spec, r->folder, &l->error);
-    if (rc == 0) rc = layout_make(&l->layout, r->n_ranks, l->spec.router.n_experts, &l->error);
     if (rc != 0) return rc;
     struct weights_config config = {
         .folder = r->folder,
         .spec = &l->spec,
-        .layout = &l->layout,
+        .layout = &l->request.layout,
         .rank = r->rank,
         .dtype = r->dtype.automatic ? l->spec.dtype : r->dtype.dtype,
         .n_threads = l->share.n_threads,
@@ -110,7 +112,8 @@ bool loader_holds(const struct loader *l, const struct loader_request *request) 
     const struct loader_request *held = &l->request;
     return !l->running && l->weights != NULL && strcmp(held->folder, request->folder) == 0 &&
            held->model_digest == request->model_digest && held->rank == request->rank &&
-           held->n_ranks == request->n_ranks && held->dtype.automatic == request->dtype.automatic &&
+           layout_equal(&held->layout, &request->layout) &&
+           held->dtype.automatic == request->dtype.automatic &&
            held->dtype.dtype == request->dtype.dtype;
 }
 

@@ -18,7 +18,8 @@
 struct loader_request {
     char folder[PATH_BYTES_MAX];
     uint64_t model_digest; // that the leader has
-    uint32_t rank, n_ranks;
+    struct layout layout;
+    uint32_t rank;
     struct link_dtype dtype;
 };
 
@@ -26,7 +27,6 @@ struct loader {
     const struct weights_source *source; // or NULL; not owned, nor is the waker
     struct waker *waker;                 // woken when a load ends
     struct model_spec spec;
-    struct layout layout;
     struct weights *weights;       // owned; NULL = holds nothing
     struct loader_request request; // of what is held or loading
     struct core_share share;       // whose cores the reading threads take

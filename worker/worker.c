@@ -14,6 +14,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/net/layout_wire.h"
 #include "worker/cores.h"
 #include "worker/epoch.h"
 #include "worker/link.h"
@@ -40,7 +41,8 @@ enum worker_state {
 
 // What a Welcome fixed.
 struct terms {
-    uint32_t rank, n_ranks, n_slots, rows_max, max_model_len;
+    struct layout layout;
+    uint32_t rank, n_slots, rows_max, max_model_len;
     enum dtype kv_dtype;
     uint64_t kv_bytes;
     uint32_t kv_percent;
@@ -206,7 +208,7 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
         .env = w->config.env,
         .fabric = w->config.fabric,
         .weights = w->loader.weights,
-        .layout = &w->loader.layout,
+        .layout = &w->loader.request.layout,
         .ops = w->ops,
         .pool = w->pool,
         .rank = w->terms.rank,
@@ -223,7 +225,7 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
     fabric_describe(w->config.fabric, lanes, sizeof lanes);
     w->state = WORKER_RUNNING;
     log_event(LOG_INFO, "worker", "ready", log_uint("epoch", w->epoch.number),
-              log_uint("rank", w->terms.rank), log_uint("ranks", w->terms.n_ranks),
+              log_uint("rank", w->terms.rank), log_uint("ranks", w->terms.layout.n_ranks),
               log_uint("kv_blocks", w->epoch.kv_blocks), log_text("lanes", lanes));
     link_send_ready(w->channel, w->epoch.number, lanes);
     return 0;
@@ -243,6 +245,7 @@ static void on_close_epoch(struct worker *w, const Moesaic__Control__V1__CloseEp
 
 static void say_hello(struct worker *w) {
     Moesaic__Control__V1__Hello hello = MOESAIC__CONTROL__V1__HELLO__INIT;
+    Moesaic__Control__V1__Layout held;
     char *classes[] = {(char *)"base"};
     hello.protocol = CONTROL_PROTOCOL;
     hello.build_id = (char *)w->config.build_id;
@@ -258,7 +261,8 @@ static void say_hello(struct worker *w) {
     hello.has_weights = w->loader.weights != NULL;
     if (hello.has_weights) {
         hello.held_rank = w->loader.request.rank;
-        hello.held_n_ranks = w->loader.request.n_ranks;
+        layout_pack(&held, &w->loader.request.layout);
+        hello.held_layout = &held;
         hello.held_model_digest = w->loader.request.model_digest;
     }
     hello.wanted_rank = w->config.wanted_rank;
@@ -270,7 +274,7 @@ static void say_hello(struct worker *w) {
 static int count_kv_blocks(const struct worker *w, uint32_t *kv_blocks, struct err_text *e) {
     const struct terms *t = &w->terms;
     struct model_config model = {.weights = w->loader.weights,
-                                 .layout = &w->loader.layout,
+                                 .layout = &w->loader.request.layout,
                                  .ops = w->ops,
                                  .rank = t->rank,
                                  .n_slots = t->n_slots,
@@ -311,7 +315,6 @@ static void take_terms(struct terms *t, const Moesaic__Control__V1__Welcome *m) 
     enum dtype kv_dtype = DTYPE_F32;
     check(dtype_kv_parse(m->kv_cache_dtype, &kv_dtype)); // link_decode checked it
     *t = (struct terms){.rank = m->rank,
-                        .n_ranks = m->n_ranks,
                         .n_slots = m->max_num_seqs,
                         .rows_max = m->max_num_batched_tokens,
                         .max_model_len = m->max_model_len,
@@ -319,18 +322,19 @@ static void take_terms(struct terms *t, const Moesaic__Control__V1__Welcome *m) 
                         .kv_bytes = m->kv_cache_bytes,
                         .kv_percent = m->kv_cache_percent,
                         .digest = m->digest};
+    check(layout_unpack(&t->layout, m->layout, NULL) == 0); // the same
 }
 
 static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
                       struct err_text *e) {
-    struct loader_request request = {
-        .model_digest = m->model_digest, .rank = m->rank, .n_ranks = m->n_ranks};
+    struct loader_request request = {.model_digest = m->model_digest, .rank = m->rank};
     if (w->state != WORKER_JOINING)
         return err_set(e, ERR_PEER_PROTOCOL, "a second welcome on one stream");
     if (strcmp(m->build_id, w->config.build_id) != 0)
         return err_set(e, ERR_PEER_REFUSED, "the leader's build %.100s is not this worker's %.100s",
                        m->build_id, w->config.build_id);
     take_terms(&w->terms, m);
+    request.layout = w->terms.layout;
     atomic_store(&w->pulse.joined, true); // heartbeats from now on, so that a long load is no death
     check(link_dtype_parse(m->dtype, &request.dtype));
     snprintf(request.folder, sizeof request.folder, "%s",
@@ -338,7 +342,7 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
     bool held = loader_holds(&w->loader, &request);
     w->refusal[0] = '\0';
     log_event(LOG_INFO, "worker", "joined", log_uint("rank", m->rank),
-              log_uint("ranks", m->n_ranks), log_text("model", request.folder),
+              log_uint("ranks", request.layout.n_ranks), log_text("model", request.folder),
               log_text("weights", held ? "held" : "loading"));
     if (held) return say_loaded(w, e);
     w->state = WORKER_LOADING;
@@ -489,8 +493,10 @@ static int serve(struct worker *w, struct fabric_msg *message) {
 static int await_plan(struct worker *w, int64_t deadline_ns) {
     struct fabric_msg message;
     struct err_text e = {0};
-    struct fabric_want want = {
-        .peer = w->terms.n_ranks, .kind = FABRIC_PLAN, .step = FABRIC_ANY_STEP, .wait_wakes = true};
+    struct fabric_want want = {.peer = w->terms.layout.n_ranks,
+                               .kind = FABRIC_PLAN,
+                               .step = FABRIC_ANY_STEP,
+                               .wait_wakes = true};
     int rc = fabric_recv(w->config.fabric, &want, deadline_ns, &message);
     if (rc == 0) return serve(w, &message);
     if (rc == ERR_AGAIN || rc == ERR_PEER_TIMEOUT) return 0;

@@ -1,29 +1,60 @@
 // layout.h: which rank owns what: the arithmetic of PP x DP x TP x EP x ETP (docs/design.md,
 // Words).
 //
-// In this version pp = tp = etp = 1 and dp = ep = n_ranks: every rank holds all weights but the
-// experts, its own KV cache and its own requests; each layer's experts are spread over all ranks in
-// contiguous ranges, as evenly as they go.
+// A rank stands at (stage, DP index, TP index), the last running fastest. The ranks of a stage own
+// one contiguous range of layers; those of a DP group (equal stage and DP index) share requests and
+// split attention, dense layers and the vocabulary. The experts of a stage's layers are spread over
+// its ranks in contiguous ranges, as evenly as they go: ETP ranks that follow each other are one
+// place of EP and split each of its experts. What a model allows is not known here:
+// common/model/legal.h.
 #ifndef MOESAIC_COMMON_BASE_LAYOUT_H
 #define MOESAIC_COMMON_BASE_LAYOUT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 
 struct layout {
-    uint32_t n_ranks;
-    uint32_t pp, dp, tp, ep, etp;
+    uint32_t n_ranks; // pp * dp * tp
+    uint32_t pp, dp, tp;
+    uint32_t ep, etp; // ep * etp = dp * tp
 };
 
-// Fills and checks a layout; ERR_FATAL_CONFIG with the rule that is broken otherwise. n_experts 0 =
-// dense model.
-int layout_make(struct layout *out, uint32_t n_ranks, uint32_t n_experts, struct err_text *e);
+// Where a rank stands.
+struct layout_place {
+    uint32_t stage, dp, tp; // rank = (stage * layout.dp + dp) * layout.tp + tp
+    uint32_t ep, etp;       // dp * layout.tp + tp = ep * layout.etp + etp
+};
 
-// Experts [first, first + count) of every layer live on rank. A rank may own none when there are
-// more ranks than experts.
+// The layout that every model can have: each rank holds all weights but the experts (dp = ep =
+// n_ranks). ERR_FATAL_CONFIG for a number of workers that nothing can have.
+int layout_make(struct layout *out, uint32_t n_ranks, struct err_text *e);
+// The rules that hold for every model; ERR_FATAL_CONFIG with the one that is broken.
+int layout_check(const struct layout *l, struct err_text *e);
+bool layout_equal(const struct layout *a, const struct layout *b);
+
+struct layout_place layout_place(const struct layout *l, uint32_t rank);
+uint32_t layout_rank(const struct layout *l, uint32_t stage, uint32_t dp, uint32_t tp);
+uint32_t layout_expert_rank(const struct layout *l, uint32_t stage, uint32_t ep, uint32_t etp);
+static inline uint32_t layout_stage_ranks(const struct layout *l) {
+    return l->dp * l->tp;
+}
+
+// Layers [first, first + count) belong to a stage; every stage has one as long as there are as many
+// layers.
+uint32_t layout_layer_first(const struct layout *l, uint32_t n_layers, uint32_t stage);
+uint32_t layout_layer_count(const struct layout *l, uint32_t n_layers, uint32_t stage);
+
+// Experts [first, first + count) of every layer of its stage live on rank, or a part of each does.
+// A rank may own none when there are more places than experts; n_experts 0 = dense model.
 uint32_t layout_expert_first(const struct layout *l, uint32_t n_experts, uint32_t rank);
 uint32_t layout_expert_count(const struct layout *l, uint32_t n_experts, uint32_t rank);
+// The place (ep) that owns an expert.
 uint32_t layout_expert_owner(const struct layout *l, uint32_t n_experts, uint32_t expert);
+
+// The rows [first(tp), first(tp + 1)) of a DP group's step whose residual stream the TP index
+// keeps.
+uint32_t layout_row_first(const struct layout *l, uint32_t n_rows, uint32_t tp);
 
 #endif

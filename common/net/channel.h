@@ -16,7 +16,7 @@
 #include "common/net/tls_files.h"
 
 // Version of proto/control.proto and proto/step.proto; both sides refuse another.
-#define CONTROL_PROTOCOL 1
+#define CONTROL_PROTOCOL 2
 
 struct channel;
 struct channel_mem_hub; // channel_mem.h

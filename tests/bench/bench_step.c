@@ -47,7 +47,7 @@ static void create(struct bench *b, const char *folder, uint32_t n_threads, cons
     b->ops = kernel_ops_select(table);
     check(b->env != NULL && b->ops != NULL);
     must(spec_load(&b->spec, folder, &e), &e);
-    must(layout_make(&b->layout, 1, b->spec.router.n_experts, &e), &e);
+    must(layout_make(&b->layout, 1, &e), &e);
     struct weights_config weights = {.folder = folder,
                                      .spec = &b->spec,
                                      .layout = &b->layout,

@@ -119,8 +119,8 @@ def test_strangers_and_forgers_are_refused_by_name_while_the_group_serves(guarde
         (hello(build, host="h" * 500000), "hello.host has 500000 bytes"),
         (hello(build, kernels="k" * 50), "hello.kernels"),
         (hello(build, arithmetic_classes=["base"] * 10000), "hello.arithmetic_classes 10000"),
-        (hello(build, has_weights=True, held_n_ranks=0), "hello.held_rank 0 does not exist among 0"),
-        (hello(build, held_n_ranks=4096), "hello.held_n_ranks 4096"),
+        (hello(build, has_weights=True), "hello.held_layout is missing"),
+        (hello(build, has_weights=True, held_layout=pb.Layout(pp=4096, dp=1, tp=1, ep=1, etp=1)), "hello.held_layout: pipeline 4096"),
         (hello(build), "all 2 ranks are taken"),
         (hello(build, wanted_rank=0), "all 2 ranks are taken"),
         (pb.JoinUp(ready=pb.Ready(epoch=1)), "not Hello"),
@@ -180,7 +180,7 @@ def test_members_that_lie_lose_their_place_and_the_leader_lives(build):
             with stream(cluster.control_port) as s:
                 s.say(hello(build))
                 welcome = s.wait_heard("welcome")
-                assert (welcome.rank, welcome.n_ranks) == (1, 2)
+                assert (welcome.rank, welcome.layout.dp) == (1, 2)
                 # Of an older epoch: ignored.
                 s.say(beat(0), pb.JoinUp(ready=pb.Ready(epoch=0)), pb.JoinUp(formed=pb.Formed(epoch=0, address=b"x")))
                 s.say(*[m(welcome) if callable(m) else m for m in messages])

@@ -124,7 +124,7 @@ static int make_weights(struct err_text *e) {
     uint64_t digest;
     int rc = spec_load(&spec, folder, e);
     if (rc == 0) rc = model_folder_digest(&digest, folder, e);
-    if (rc == 0) rc = layout_make(&layout, 2, spec.router.n_experts, e);
+    if (rc == 0) rc = layout_make(&layout, 2, e);
     struct weights_config config = {.folder = folder,
                                     .spec = &spec,
                                     .layout = &layout,

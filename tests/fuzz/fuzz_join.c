@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/net/layout_wire.h"
 #include "control.pb-c.h"
 #include "step.pb-c.h"
 #include "tests/sim/cluster.h"
@@ -134,7 +135,9 @@ static void say(struct stage *s, const join_down *m) {
 static void say_welcome(struct stage *s, uint8_t choice) {
     join_down m = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
     Moesaic__Control__V1__Welcome w = MOESAIC__CONTROL__V1__WELCOME__INIT;
-    w.n_ranks = 1;
+    Moesaic__Control__V1__Layout layout;
+    layout_pack(&layout, &(struct layout){1, 1, 1, 1, 1, 1});
+    w.layout = &layout;
     w.model = (char *)FOLDER;
     w.model_digest = model.digest;
     w.build_id = (char *)"fuzzed";

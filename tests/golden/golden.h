@@ -92,7 +92,7 @@ static void load(struct loaded *m, const struct golden *g, uint32_t n_ranks) {
     struct err_text e;
     ck_assert_msg(spec_load(&m->spec, g->folder, &e) == 0, "%s", e.text);
     ck_assert_uint_eq(m->spec.vocab, g->vocab);
-    ck_assert_int_eq(layout_make(&m->layout, n_ranks, m->spec.router.n_experts, &e), 0);
+    ck_assert_int_eq(layout_make(&m->layout, n_ranks, &e), 0);
     for (uint32_t rank = 0; rank < n_ranks; rank++) {
         struct weights_config config = {.folder = g->folder,
                                         .spec = &m->spec,

@@ -24,7 +24,7 @@ static void set_up(void) {
     struct err_text e;
     const char *folder = SOURCE_ROOT "/models/seedling";
     ck_assert_msg(spec_load(&spec, folder, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(layout_make(&layout, 1, spec.router.n_experts, &e), 0);
+    ck_assert_int_eq(layout_make(&layout, 1, &e), 0);
     struct weights_config config = {
         .folder = folder, .spec = &spec, .layout = &layout, .dtype = spec.dtype, .n_threads = 1};
     ck_assert_msg(weights_load(&weights, &config, &e) == 0, "%s", e.text);

@@ -228,7 +228,7 @@ static void fill_rank(struct tiny *t, uint32_t rank) {
 struct tiny *tiny_create(const struct model_spec *spec, uint32_t n_ranks, enum dtype dtype,
                          uint64_t seed) {
     struct tiny *t = mem_zalloc(sizeof *t);
-    check(t != NULL && layout_make(&t->layout, n_ranks, spec->router.n_experts, NULL) == 0);
+    check(t != NULL && layout_make(&t->layout, n_ranks, NULL) == 0);
     t->spec = *spec;
     t->dtype = dtype;
     t->seed = seed;

@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "common/base/check.h"
+#include "common/net/layout_wire.h"
 #include "control.pb-c.h"
 #include "step.pb-c.h"
 
@@ -129,13 +130,19 @@ static void connect(struct toy_worker *w, const Moesaic__Control__V1__Connect *c
 
 #define DOWN(kind) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind
 
+static uint32_t toy_ranks(const Moesaic__Control__V1__Layout *wire) {
+    struct layout l;
+    check(layout_unpack(&l, wire, NULL) == 0);
+    return l.n_ranks;
+}
+
 static void hear(struct toy_worker *w, const struct channel_event *ev) {
     join_down *d = moesaic__control__v1__join_down__unpack(NULL, ev->bytes, ev->data);
     check(d != NULL);
     switch (d->kind_case) {
     case DOWN(WELCOME):
         w->rank_index = d->welcome->rank;
-        w->n_ranks = d->welcome->n_ranks;
+        w->n_ranks = toy_ranks(d->welcome->layout);
         say_loaded(w);
         break;
     case DOWN(FORM): form(w, d->form); break;

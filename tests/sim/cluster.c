@@ -35,7 +35,7 @@ void model_cache_open(struct model_cache *m, const char *folder) {
     m->dtype = m->spec.dtype;
     m->kv_dtype = DTYPE_F32;
     for (uint32_t n = 1; n <= CLUSTER_WORKERS_MAX; n++)
-        must(layout_make(&m->layouts[n], n, m->spec.router.n_experts, &e), &e);
+        must(layout_make(&m->layouts[n], n, &e), &e);
 }
 
 void model_cache_close(struct model_cache *m) {

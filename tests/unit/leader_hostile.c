@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/limits.h"
+#include "common/net/layout_wire.h"
 #include "tests/harness/fake_cluster.h"
 #include "tests/harness/suite.h"
 
@@ -31,6 +32,11 @@ START_TEST(join_refuses_absurd_fields_by_name) {
     memset(long_text, 'x', sizeof long_text - 1);
     for (size_t i = 0; i < 17; i++)
         many[i] = (char *)"base";
+    Moesaic__Control__V1__Layout layouts[3];
+    for (int i = 0; i < 3; i++)
+        layout_pack(&layouts[i], &(struct layout){2, 1, 2, 1, 2, 1});
+    layouts[0].dp = UINT32_MAX;
+    layouts[1].dp = 0;
     const struct {
         const char *words;
         Moesaic__Control__V1__Hello h;
@@ -41,10 +47,13 @@ START_TEST(join_refuses_absurd_fields_by_name) {
         {"hello.n_cores 4294967295", {.n_cores = UINT32_MAX}},
         {"hello.memory_bytes 9223372036854775808", {.memory_bytes = UINT64_C(1) << 63}},
         {"hello.arithmetic_classes 17", {.n_arithmetic_classes = 17, .arithmetic_classes = many}},
-        {"hello.held_n_ranks 1025", {.held_n_ranks = RANKS_MAX + 1}},
-        {"hello.held_rank 0 does not exist among 0", {.has_weights = true}},
+        {"hello.held_layout is missing", {.has_weights = true}},
+        {"hello.held_layout: pipeline 1 x data 4294967295",
+         {.has_weights = true, .held_layout = &layouts[0]}},
+        {"hello.held_layout: number of workers 0",
+         {.has_weights = true, .held_layout = &layouts[1]}},
         {"hello.held_rank 2 does not exist among 2",
-         {.has_weights = true, .held_rank = 2, .held_n_ranks = 2}},
+         {.has_weights = true, .held_rank = 2, .held_layout = &layouts[2]}},
     };
     fake_start(&f, 2);
     for (uint64_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -62,7 +71,7 @@ START_TEST(join_refuses_absurd_fields_by_name) {
         }
         h.has_weights = bad->has_weights;
         h.held_rank = bad->held_rank;
-        h.held_n_ranks = bad->held_n_ranks;
+        h.held_layout = bad->held_layout;
         say_hello(i + 1, &h);
         expect_refused(i + 1, rows[i].words);
     }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/net/layout_wire.h"
 #include "tests/harness/fake_cluster.h"
 #include "tests/harness/suite.h"
 
@@ -45,11 +46,13 @@ END_TEST
 
 START_TEST(join_gives_a_rank_back_to_the_worker_that_holds_its_weights) {
     Moesaic__Control__V1__Hello h;
+    Moesaic__Control__V1__Layout held;
+    layout_pack(&held, &(struct layout){3, 1, 3, 1, 3, 1});
     fake_start(&f, 3);
     fake_hello_fill(&h, 1);
     h.has_weights = true;
     h.held_rank = 2;
-    h.held_n_ranks = 3;
+    h.held_layout = &held;
     h.held_model_digest = FAKE_MODEL_DIGEST;
     h.wanted_rank = 0;
     say_hello(1, &h);
@@ -57,10 +60,19 @@ START_TEST(join_gives_a_rank_back_to_the_worker_that_holds_its_weights) {
     fake_hello_fill(&h, 2); // of another model: worth nothing
     h.has_weights = true;
     h.held_rank = 1;
-    h.held_n_ranks = 3;
+    h.held_layout = &held;
     h.held_model_digest = 1;
     say_hello(2, &h);
     ck_assert_uint_eq(f.peers[2].rank, 0);
+    fake_hello_fill(&h, 3); // of another layout: the same
+    layout_pack(&held, &(struct layout){3, 3, 1, 1, 1, 1});
+    h.has_weights = true;
+    h.held_rank = 2;
+    h.held_layout = &held;
+    h.held_model_digest = FAKE_MODEL_DIGEST;
+    h.wanted_rank = 1;
+    say_hello(3, &h);
+    ck_assert_uint_eq(f.peers[3].rank, 1);
     fake_finish(&f);
 }
 END_TEST

@@ -4,6 +4,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "common/net/layout_wire.h"
 #include "tests/harness/suite.h"
 #include "worker/link.h"
 
@@ -16,10 +17,14 @@ static size_t pack(const join_down *m) {
     return moesaic__control__v1__join_down__pack(m, bytes);
 }
 
+// Two ranks; a new one for each welcome.
+static Moesaic__Control__V1__Layout layout;
+
 static Moesaic__Control__V1__Welcome make_welcome(void) {
+    layout_pack(&layout, &(struct layout){2, 1, 2, 1, 2, 1});
     Moesaic__Control__V1__Welcome w = MOESAIC__CONTROL__V1__WELCOME__INIT;
     w.rank = 1;
-    w.n_ranks = 2;
+    w.layout = &layout;
     w.model = (char *)"/models/a";
     w.arithmetic_class = (char *)"base";
     w.dtype = (char *)"auto";
@@ -74,8 +79,12 @@ END_TEST
 
 START_TEST(link_refuses_a_welcome_by_the_name_of_its_wrong_field) {
     REFUSES(rank = 2, ERR_PEER_PROTOCOL, "welcome.rank");
-    REFUSES(n_ranks = 0, ERR_PEER_PROTOCOL, "welcome.n_ranks");
-    REFUSES(n_ranks = RANKS_MAX + 1, ERR_PEER_PROTOCOL, "welcome.n_ranks");
+    REFUSES(layout = NULL, ERR_PEER_PROTOCOL, "welcome.layout is missing");
+    REFUSES(layout->dp = 0, ERR_PEER_PROTOCOL, "welcome.layout: number of workers 0");
+    REFUSES(layout->pp = RANKS_MAX, ERR_PEER_PROTOCOL, "welcome.layout: pipeline");
+    REFUSES(layout->tp = UINT32_MAX, ERR_PEER_PROTOCOL, "welcome.layout: pipeline");
+    REFUSES(layout->etp = 2, ERR_PEER_PROTOCOL,
+            "welcome.layout: data 2 x tensor 1 parallel is not");
     REFUSES(max_num_seqs = 0, ERR_PEER_PROTOCOL, "max_num_seqs");
     REFUSES(max_num_seqs = SEQS_MAX + 1, ERR_PEER_PROTOCOL, "max_num_seqs");
     REFUSES(max_num_batched_tokens = UINT32_MAX, ERR_PEER_PROTOCOL, "max_num_batched_tokens");

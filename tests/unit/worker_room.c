@@ -19,7 +19,7 @@ static struct room room;
 static void set_up(uint32_t n_ranks) {
     struct err_text e;
     tiny_spec(&spec);
-    ck_assert_int_eq(layout_make(&layout, n_ranks, spec.router.n_experts, &e), 0);
+    ck_assert_int_eq(layout_make(&layout, n_ranks, &e), 0);
     weights = (struct weights){
         .spec = &spec, .n_local_experts = layout_expert_count(&layout, 6, 0), .bytes = 3 * MIB};
     model = (struct model_config){.weights = &weights,

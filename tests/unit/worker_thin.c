@@ -101,7 +101,7 @@ static void load_thin(struct thin_model *t, const char *dtype) {
     ck_assert_ptr_nonnull(mkdtemp(t->folder));
     write_thin(t->folder, dtype);
     ck_assert_msg(spec_load(&t->spec, t->folder, &e) == 0, "%s", e.text);
-    ck_assert_int_eq(layout_make(&t->layout, 1, t->spec.router.n_experts, &e), 0);
+    ck_assert_int_eq(layout_make(&t->layout, 1, &e), 0);
     const struct weights_config config = {.folder = t->folder,
                                           .spec = &t->spec,
                                           .layout = &t->layout,
