@@ -16,6 +16,16 @@ void decoder_refuse_quantised(struct config_reader *r) {
     }
 }
 
+void decoder_enter_text(struct config_reader *r) {
+    const json_t *text = config_value(r, "text_config");
+    if (!json_is_object(text)) {
+        config_refuse(r, "text_config must be an object");
+        return;
+    }
+    r->object = text;
+    r->file = "config.json: text_config";
+}
+
 // Rounded once from double, as Hugging Face's python float times a float32 tensor is.
 float decoder_head_scale(uint32_t head_dim) {
     return (float)(1.0 / sqrt((double)head_dim));

@@ -25,6 +25,8 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
                   const struct decoder_defaults *d);
 
 void decoder_refuse_quantised(struct config_reader *r);
+// From a multimodal model's object to that of its text model, text_config.
+void decoder_enter_text(struct config_reader *r);
 // The rotary part of it, once head_dim is known. Old files have rope_theta and rope_scaling, new
 // ones the object rope_parameters with both. Of two objects rope_scaling counts.
 void decoder_read_rope(struct config_reader *r, struct model_spec *spec,

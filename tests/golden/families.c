@@ -20,6 +20,7 @@ static const char *const names[] = {
     "deepseek-v2",
     "deepseek-v2-lite",
     "deepseek-v3",
+    "kimi-k25",
     "llama",
     "mistral",
     "qwen2",

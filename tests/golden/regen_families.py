@@ -165,6 +165,22 @@ CONFIGS = {
         "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                          "mscale_all_dim": 1.0, "original_max_position_embeddings": 128},
     },
+    # The same class inside a multimodal checkpoint, without groups and with a long stretch.
+    "kimi-k25": {
+        "architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "torch_dtype": "bfloat16",
+        "tie_word_embeddings": False, "media_placeholder_token_id": 100,
+        "vision_config": {"model_type": "kimi_k25_vision", "vt_hidden_size": 16, "vt_num_hidden_layers": 1},
+        "text_config": {
+            **SMALL, "architectures": ["DeepseekV3ForCausalLM"], "model_type": "kimi_k2", "num_key_value_heads": 4,
+            "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 6, "n_shared_experts": 1,
+            "num_experts_per_tok": 2, "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1, "norm_topk_prob": True,
+            "routed_scaling_factor": 2.827, "scoring_func": "sigmoid", "first_k_dense_replace": 1, "moe_layer_freq": 1,
+            "q_lora_rank": 24, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+            "attention_bias": False, "rms_norm_eps": 1e-5, "rope_theta": 50000.0, "num_nextn_predict_layers": 0,
+            "rope_scaling": {"type": "yarn", "factor": 64.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 1.0,
+                             "mscale_all_dim": 1.0, "original_max_position_embeddings": 128},
+        },
+    },
     # Dense first layer, shared experts; transformers has no class for it, see reference_deepseek.
     "deepseek-moe": {
         **SMALL, "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "intermediate_size": 48,
@@ -235,12 +251,25 @@ def write_checkpoint(name, seed):
     write_flat(folder, config, seed)
 
 
+# What stands beside a text model, by the multimodal one's type.
+VISION_PARTS = {"llama4": {"vision_model.class_embedding": (8,), "multi_modal_projector.linear_1.weight": (4, 8)},
+                "kimi_k25": {"vision_tower.patch_embed.proj.weight": (4, 8), "mm_projector.proj.0.weight": (4, 8)}}
+
+
+def text_config(config):
+    """As transformers reads it: kimi_k2 is another name of deepseek_v3."""
+    text = dict(config["text_config"])
+    if text["model_type"] == "kimi_k2":
+        text["model_type"] = "deepseek_v3"
+    return text
+
+
 def write_nested(folder, config, seed):
     """A text model's checkpoint under the names of the multimodal one, beside a tensor of its vision part."""
-    write_flat(folder, config["text_config"], seed)
+    write_flat(folder, text_config(config), seed)
     tensors = {f"language_model.{n}": t for n, t in load_file(folder / "model.safetensors").items()}
-    tensors["vision_model.class_embedding"] = torch.zeros(8, dtype=torch.bfloat16)
-    tensors["multi_modal_projector.linear_1.weight"] = torch.zeros(4, 8, dtype=torch.bfloat16)
+    for part, shape in VISION_PARTS[config["model_type"]].items():
+        tensors[part] = torch.zeros(shape, dtype=torch.bfloat16)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
@@ -334,7 +363,7 @@ def reference_deepseek(folder):
 def load_nested(folder):
     draft = MODELS / "nested-draft"
     draft.mkdir()
-    text = json.loads((folder / "config.json").read_text())["text_config"]
+    text = text_config(json.loads((folder / "config.json").read_text()))
     (draft / "config.json").write_text(json.dumps(text))
     tensors = load_file(folder / "model.safetensors")
     save_file({n.removeprefix("language_model."): t for n, t in tensors.items() if n.startswith("language_model.")},

@@ -169,6 +169,27 @@ START_TEST(ernie_leaves_out_what_predicts_further_tokens) {
 }
 END_TEST
 
+START_TEST(kimi_k25_is_its_text_model_without_the_vision_tower) {
+    struct model_spec s =
+        accept("kimi-k25", "{\"text_config\": {\"num_nextn_predict_layers\": 1}}");
+    ck_assert(leaves_out(&s, "vision_tower.encoder.blocks.0.wqkv.weight"));
+    ck_assert(leaves_out(&s, "mm_projector.pre_norm.weight"));
+    ck_assert(leaves_out(&s, "language_model.model.layers.2.mlp.gate.weight"));
+    ck_assert(!leaves_out(&s, "language_model.model.layers.3.mlp.gate.weight"));
+    ck_assert(!leaves_out(&s, "model.layers.2.mlp.gate.weight"));
+    // The outer object says whether the head is the embedding.
+    ck_assert(accept("kimi-k25", "{\"tie_word_embeddings\": true}").tied_embeddings);
+    const char *inner = "{\"tie_word_embeddings\": \"absent\", \"text_config\": "
+                        "{\"tie_word_embeddings\": true}}";
+    ck_assert(accept("kimi-k25", inner).tied_embeddings);
+    refuse("kimi-k25", "{\"text_config\": \"absent\"}", "text_config must be an object");
+    refuse("kimi-k25",
+           "{\"text_config\": {\"quantization_config\": {\"quant_method\": "
+           "\"compressed-tensors\"}}}",
+           "quant_method \"compressed-tensors\"");
+}
+END_TEST
+
 START_TEST(an_absent_window_is_the_default_and_null_is_none) {
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": \"absent\"}").sliding_window, 4096);
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": null}").sliding_window, 0);
@@ -199,6 +220,7 @@ int main(void) {
     tcase_add_test(c, absent_keys_of_the_sigmoid_router_are_what_the_class_says);
     tcase_add_loop_test(c, only_as_many_later_layers_as_the_file_says_are_left_out, 0, 4);
     tcase_add_test(c, ernie_leaves_out_what_predicts_further_tokens);
+    tcase_add_test(c, kimi_k25_is_its_text_model_without_the_vision_tower);
     tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
     tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
     Suite *s = suite_create("model_families");

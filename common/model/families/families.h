@@ -20,6 +20,7 @@
     X(llama4, "llama4_text, llama4")                                                               \
     X(deepseek, "deepseek")                                                                        \
     X(deepseek_mla, "deepseek_v2, deepseek_v3, kimi_k2")                                           \
+    X(kimi_k25, "kimi_k25")                                                                        \
     X(dense, "llama, mistral, qwen2, qwen3")
 
 #define FAMILIES_DECLARE(name, types) extern const struct family family_##name;

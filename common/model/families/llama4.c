@@ -62,10 +62,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
     if (is_nested(spec)) {
         decoder_refuse_quantised(&r);
-        const json_t *text = config_value(&r, "text_config");
-        if (!json_is_object(text)) return config_refuse(&r, "text_config must be an object");
-        r.object = text;
-        r.file = "config.json: text_config";
+        decoder_enter_text(&r);
+        if (r.rc != 0) return r.rc;
     }
     decoder_read(&r, spec,
                  &(struct decoder_defaults){.max_position = 131072,
