@@ -36,6 +36,23 @@ float elementary_silu(float x) {
     return x / (1.0f + elementary_exp(-x));
 }
 
+float elementary_tanh(float x) {
+    float a = x > -x ? x : -x, z = x * x;
+    float p = fmaf(TANH_T4, z, TANH_T3);
+    p = fmaf(p, z, TANH_T2);
+    p = fmaf(p, z, TANH_T1);
+    p = fmaf(p, z, TANH_T0);
+    float near_zero = fmaf(p * z, x, x);
+    float y = 1.0f - 2.0f / (elementary_exp(2.0f * a) + 1.0f);
+    if (x < 0.0f) y = -y;
+    return a < TANH_SMALL ? near_zero : y;
+}
+
+float elementary_gelu(float x) {
+    float v = fmaf((x * x) * GELU_CUBE, x, x);
+    return (0.5f * x) * (1.0f + elementary_tanh(GELU_ROOT * v));
+}
+
 #define LN2_HIGH 0x1.62e42fefa39efp-1
 #define LN2_LOW 0x1.abc9e3b39803fp-56
 

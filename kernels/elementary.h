@@ -24,4 +24,15 @@
 #define EXP_MAX 0x1.62e42ep6f
 #define EXP_MIN (-0x1.5d589ep6f)
 
+// tanh(x) = x + x z (T0 + T1 z + ... + T4 z^4) with z = x^2, for |x| below TANH_SMALL, minimax in
+// relative error (0.1 ulp).
+#define TANH_SMALL 0.625f
+#define TANH_T0 (-0x1.555534p-2f)
+#define TANH_T1 0x1.110768p-3f
+#define TANH_T2 (-0x1.b84448p-5f)
+#define TANH_T3 0x1.5256d4p-6f
+#define TANH_T4 (-0x1.76ac08p-8f)
+#define GELU_CUBE 0x1.6e4e26p-5f // 0.044715
+#define GELU_ROOT 0x1.988454p-1f // sqrt(2 / pi)
+
 #endif

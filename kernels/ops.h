@@ -51,8 +51,10 @@ struct attend_job {
     size_t block_stride; // bytes
     enum dtype kv_dtype; // one that dtype_is_kv
     float scale;
-    const float *sinks; // [n_q] a logit that takes weight and gives nothing; NULL = none
-    float *scratch;     // attend_scratch_floats(n_q, value_dim)
+    float softcap;        // of the scores behind scale; 0 = none
+    const float *factors; // [n_q] of the scores behind that; NULL = none
+    const float *sinks;   // [n_q] a logit that takes weight and gives nothing; NULL = none
+    float *scratch;       // attend_scratch_floats(n_q, value_dim)
 };
 
 // Bytes in a page of one token's key, or value, of one head.
@@ -91,6 +93,9 @@ struct kernel_ops {
     // y becomes (u + 1) * g / (1 + exp(-alpha g)), g = min(y, limit), u = up within [-limit,
     // limit].
     void (*clamped_glu)(float *y, const float *up, const struct clamped_glu *act, uint32_t n);
+    // y = gelu(gate) * up. y may be gate or up.
+    void (*gelu_mul)(float *y, const float *gate, const float *up, uint32_t n);
+    void (*softcap)(float *x, float cap, uint32_t n);             // in place: cap * tanh(x / cap)
     void (*add)(float *y, const float *x, uint32_t n);            // y += x
     void (*scale)(float *y, const float *x, float a, uint32_t n); // y = a * x; y may be x
     void (*axpy)(float *y, const float *x, float a, uint32_t n);  // y = fma(a, x, y)
@@ -137,6 +142,8 @@ float elementary_exp(float x);  // flushes below -87.33 to +0; +inf above 88.72
 float elementary_log(float x);  // x > 0, finite
 float elementary_silu(float x); // x / (1 + exp(-x))
 float elementary_sigmoid(float x);
+float elementary_tanh(float x);
+float elementary_gelu(float x); // the form with tanh
 // cos and sin of position * inv_freq[i] for i < n, the product rounded to float32.
 void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq,
                            uint32_t n);

@@ -87,6 +87,7 @@ static void ref_matmul(float *y, size_t ldy, const float *x, size_t ldx, uint32_
 struct part {
     const struct attend_job *job;
     const float *q;
+    float factor;
     uint32_t begin, end;
 };
 
@@ -104,6 +105,10 @@ static float key_scale(const void *base, const struct attend_job *job, uint32_t 
     return element(page + (size_t)dim * KV_BLOCK_TOKENS, DTYPE_F32, key % KV_BLOCK_TOKENS);
 }
 
+static float capped(float x, float cap) {
+    return cap * elementary_tanh(x / cap);
+}
+
 static float score(const struct part *part, uint32_t key) {
     const struct attend_job *job = part->job;
     float s = 0.0f;
@@ -111,7 +116,9 @@ static float score(const struct part *part, uint32_t key) {
         size_t index = (size_t)d * KV_BLOCK_TOKENS + key % KV_BLOCK_TOKENS;
         s = fmaf(key_value(job, job->k_base, key, index), part->q[d], s);
     }
-    return s * key_scale(job->k_base, job, key, job->head_dim) * job->scale;
+    s = s * key_scale(job->k_base, job, key, job->head_dim) * job->scale;
+    if (job->softcap != 0) s = capped(s, job->softcap);
+    return s * part->factor;
 }
 
 // Steps 1 to 3 of the page. p [n keys], acc [head_dim]; the maximum and the sum are returned.
@@ -148,8 +155,11 @@ static void attend_query(const struct attend_job *job, uint32_t i) {
     for (uint32_t begin = first; begin < n;) {
         uint32_t end = (begin / ATTN_PARTITION_TOKENS + 1) * ATTN_PARTITION_TOKENS;
         if (end > n) end = n;
-        struct part part = {
-            .job = job, .q = job->q + i * job->q_stride, .begin = begin, .end = end};
+        struct part part = {.job = job,
+                            .q = job->q + i * job->q_stride,
+                            .factor = job->factors != NULL ? job->factors[i] : 1.0f,
+                            .begin = begin,
+                            .end = end};
         float m2, l2;
         if (begin == first) {
             attend_partition(&part, p, acc, &m, &l);
@@ -212,6 +222,16 @@ static void ref_rope(float *x, const float *cos, const float *sin, uint32_t rota
 static void ref_silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         y[i] = elementary_silu(gate[i]) * up[i];
+}
+
+static void ref_gelu_mul(float *y, const float *gate, const float *up, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = elementary_gelu(gate[i]) * up[i];
+}
+
+static void ref_softcap(float *x, float cap, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        x[i] = capped(x[i], cap);
 }
 
 static void ref_clamped_glu(float *y, const float *up, const struct clamped_glu *act, uint32_t n) {
@@ -326,6 +346,8 @@ static const struct kernel_ops ops = {
     .rope = ref_rope,
     .silu_mul = ref_silu_mul,
     .clamped_glu = ref_clamped_glu,
+    .gelu_mul = ref_gelu_mul,
+    .softcap = ref_softcap,
     .add = ref_add,
     .scale = ref_scale,
     .axpy = ref_axpy,

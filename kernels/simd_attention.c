@@ -23,6 +23,7 @@ static_assert(TILE_ROWS <= ATTEND_TILE_MAX, "scratch is sized for a tile");
 struct tile {
     const struct attend_job *job;
     const float *q;
+    const float *factors; // of this tile's queries, or NULL
     uint32_t n_q, base;
     uint32_t begin[ATTEND_TILE_MAX],
         end[ATTEND_TILE_MAX]; // of this partition's keys; begin >= end: none
@@ -160,8 +161,21 @@ static void weigh_values(const struct tile *t, uint32_t row) {
     }
 }
 
+// What some models do to scores, of the keys that exist.
+static void shape_scores(const struct tile *t, uint32_t row) {
+    vec cap = vec_set(t->job->softcap), factor = vec_set(t->factors != NULL ? t->factors[row] : 1);
+    for (uint32_t key = t->begin[row], n; key < t->end[row]; key += n) {
+        float *s = t->scores + row * PART + (key - t->base);
+        n = t->end[row] - key < BLOCK ? t->end[row] - key : BLOCK;
+        vec x = vec_load_n(s, n);
+        if (t->job->softcap != 0) x = vec_softcap(x, cap);
+        vec_store_n(s, vec_mul(x, factor), n);
+    }
+}
+
 static void weigh(struct tile *t, uint32_t row) {
     float *s = t->scores + row * PART;
+    if (t->job->softcap != 0 || t->factors != NULL) shape_scores(t, row);
     uint32_t begin = t->begin[row] - t->base, end = t->end[row] - t->base;
     uint32_t from = begin / BLOCK * BLOCK, to = (end + BLOCK - 1) / BLOCK * BLOCK;
     for (uint32_t j = from; j < begin; j++)
@@ -354,6 +368,7 @@ static void write_output(const struct tile *t, uint32_t first_query) {
 
 static void attend_tile(const struct attend_job *job, uint32_t first_query, uint32_t n_q) {
     struct tile t = {.job = job, .q = job->q + first_query * job->q_stride, .n_q = n_q};
+    if (job->factors != NULL) t.factors = job->factors + first_query;
     t.padded = ((size_t)job->value_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
     t.scores = job->scratch;
     t.acc = t.scores + n_q * PART;

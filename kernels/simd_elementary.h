@@ -37,4 +37,25 @@ INLINE vec vec_silu(vec x) {
     return vec_div(x, vec_one_plus_exp_minus(x));
 }
 
+INLINE vec vec_tanh(vec x) {
+    vec minus = vec_mul(x, vec_set(-1.0f)), a = vec_max(x, minus), z = vec_mul(x, x);
+    vec p = vec_fma(vec_set(TANH_T4), z, vec_set(TANH_T3));
+    p = vec_fma(p, z, vec_set(TANH_T2));
+    p = vec_fma(p, z, vec_set(TANH_T1));
+    p = vec_fma(p, z, vec_set(TANH_T0));
+    vec near_zero = vec_fma(vec_mul(p, z), x, x);
+    vec e = vec_exp(vec_mul(vec_set(2.0f), a));
+    vec y = vec_sub(vec_set(1.0f), vec_div(vec_set(2.0f), vec_add(e, vec_set(1.0f))));
+    y = vec_if_greater(vec_zero(), x, vec_mul(y, vec_set(-1.0f)), y);
+    return vec_if_greater(vec_set(TANH_SMALL), a, near_zero, y);
+}
+INLINE vec vec_gelu(vec x) {
+    vec v = vec_fma(vec_mul(vec_mul(x, x), vec_set(GELU_CUBE)), x, x);
+    vec t = vec_tanh(vec_mul(vec_set(GELU_ROOT), v));
+    return vec_mul(vec_mul(vec_set(0.5f), x), vec_add(vec_set(1.0f), t));
+}
+INLINE vec vec_softcap(vec x, vec cap) {
+    return vec_mul(cap, vec_tanh(vec_div(x, cap)));
+}
+
 #endif

@@ -83,6 +83,18 @@ static void silu_mul(float *y, const float *gate, const float *up, uint32_t n) {
     }
 }
 
+static void gelu_mul(float *y, const float *gate, const float *up, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_mul(vec_gelu(load_at(gate, i, n)), load_at(up, i, n)));
+    }
+}
+
+static void softcap(float *x, float cap, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(x, i, n, vec_softcap(load_at(x, i, n), vec_set(cap)));
+    }
+}
+
 static void clamped_glu(float *y, const float *up, const struct clamped_glu *act, uint32_t n) {
     vec high = vec_set(act->limit), low = vec_set(-act->limit);
     FOR_VECTORS(i, n) {
@@ -262,6 +274,8 @@ static const struct kernel_ops ops = {
     .rope = rope,
     .silu_mul = silu_mul,
     .clamped_glu = clamped_glu,
+    .gelu_mul = gelu_mul,
+    .softcap = softcap,
     .add = add,
     .scale = scale,
     .axpy = axpy,

@@ -80,7 +80,12 @@ START_TEST(matrix_pack_reads_any_stride_alignment_and_format) {
 }
 END_TEST
 
-static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
+// What becomes of a score: nothing, or a soft cap and a factor.
+struct shape {
+    float cap, factor;
+};
+
+static void check_attend(uint32_t first, uint32_t n, enum dtype dtype, const struct shape *shape) {
     enum { DIM = 24 };
     struct test_pages s = test_pages_make(n, DIM, dtype, false);
     struct attend_job job = test_pages_job(&s);
@@ -90,6 +95,8 @@ static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
         q[d] *= 8.0f;
     job.q = q, job.out = out, job.n_q = 1, job.first_key = &first, job.n_keys = &n;
     job.scratch = mem_array(attend_scratch_floats(1, DIM), sizeof(float));
+    job.softcap = shape->cap;
+    if (shape->factor != 1) job.factors = &shape->factor;
     ref->attend(&job);
     double top = -INFINITY, sum = 0, acc[DIM] = {0};
     for (int pass = 0; pass < 2; pass++) {
@@ -98,6 +105,8 @@ static void check_attend(uint32_t first, uint32_t n, enum dtype dtype) {
             for (int d = 0; d < DIM; d++)
                 score += (double)q[d] * (double)s.k[key * DIM + d];
             score *= (double)job.scale;
+            if (shape->cap != 0) score = (double)shape->cap * tanh(score / (double)shape->cap);
+            score *= (double)shape->factor;
             if (pass == 0) top = fmax(top, score);
             if (pass == 0) continue;
             double p = exp(score - top);
@@ -117,9 +126,11 @@ START_TEST(attend_is_softmax_of_scores_times_values) {
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
         for (int dtype = 0; dtype < DTYPE_KV_COUNT; dtype++) {
             if (!dtype_is_kv((enum dtype)dtype)) continue;
-            check_attend(0, lengths[i], (enum dtype)dtype);
-            check_attend(lengths[i] / 2, lengths[i], (enum dtype)dtype);
-            check_attend(lengths[i] - 1, lengths[i], (enum dtype)dtype);
+            const struct shape plain = {0, 1}, capped = {2, 1}, both = {2, 1.5f};
+            check_attend(0, lengths[i], (enum dtype)dtype, &plain);
+            check_attend(lengths[i] / 2, lengths[i], (enum dtype)dtype, &capped);
+            check_attend(lengths[i] / 2, lengths[i], (enum dtype)dtype, &both);
+            check_attend(lengths[i] - 1, lengths[i], (enum dtype)dtype, &plain);
         }
     }
 }

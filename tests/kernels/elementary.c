@@ -78,6 +78,32 @@ START_TEST(sigmoid_and_silu_follow_their_definition) {
 }
 END_TEST
 
+START_TEST(tanh_is_within_2_ulp) {
+    double worst = 0;
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 997) {
+        float x = bits_to_f32(bits), y = elementary_tanh(x);
+        ck_assert(elementary_tanh(-x) == -y);
+        if (x >= 0x1p-120f) worst = fmax(worst, ulps(y, tanh((double)x)));
+    }
+    ck_assert_msg(worst <= 2.0, "worst %f ulp", worst);
+    ck_assert_float_eq(elementary_tanh(INFINITY), 1.0f);
+    ck_assert_float_eq(elementary_tanh(-INFINITY), -1.0f);
+    ck_assert(isnan(elementary_tanh(NAN)) && isnan(elementary_tanh(-NAN)));
+}
+END_TEST
+
+START_TEST(gelu_follows_its_definition) {
+    for (int i = -20000; i <= 20000; i++) {
+        double x = (double)((float)i * 0.001f);
+        double t = tanh(sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x));
+        ck_assert_double_le(fabs((double)elementary_gelu((float)x) - 0.5 * x * (1 + t)),
+                            4e-7 * fmax(1, fabs(x)));
+    }
+    ck_assert_float_eq(elementary_gelu(200.0f), 200.0f);
+    ck_assert_float_eq(elementary_gelu(-200.0f), 0.0f);
+}
+END_TEST
+
 START_TEST(rope_tables_match_double_precision) {
     float inv_freq[40], cosine[40], sine[40];
     const float thetas[] = {10000.0f, 1000000.0f, 5e8f};
@@ -186,6 +212,8 @@ int main(void) {
         exp_never_decreases,
         log_is_correctly_rounded_nearly_everywhere,
         sigmoid_and_silu_follow_their_definition,
+        tanh_is_within_2_ulp,
+        gelu_follows_its_definition,
         rope_tables_match_double_precision,
         e4m3_converts_both_ways_exactly,
         e4m3_rounds_to_nearest_even_and_saturates,

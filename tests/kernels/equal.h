@@ -27,6 +27,7 @@ static int equal_main(const char *name) {
         rms_norm_equals_the_oracle,
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,
+        gelu_mul_and_softcap_equal_the_oracle,
         rope_equals_the_oracle,
         silu_mul_equals_the_oracle,
         add_scale_and_axpy_equal_the_oracle,

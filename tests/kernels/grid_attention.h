@@ -34,6 +34,11 @@ static void attend_compare_as(struct attend_case *c, bool finite, bool sinks) {
     for (uint32_t i = 0; i < c->n_q; i++)
         sink[i] = 8.0f * test_uniform();
     if (sinks) job.sinks = sink;
+    float factors[QUERIES_MAX];
+    for (uint32_t i = 0; i < c->n_q; i++)
+        factors[i] = 1.0f + 0.5f * test_uniform();
+    if (test_random() % 4 == 0) job.softcap = 5.0f;
+    if (test_random() % 4 == 0) job.factors = factors;
     uint32_t dim = job.head_dim;
     job.q_stride = dim + 1, job.out_stride = dim + 2;
     job.n_q = c->n_q, job.first_key = c->first, job.n_keys = c->n;

@@ -63,6 +63,15 @@ static void op_silu_mul(const struct kernel_ops *o, struct row_set *s) {
     o->silu_mul(s->row[1], s->row[1], s->row[2], s->n);
     o->silu_mul(s->row[3], s->row[2], s->row[3], s->n);
 }
+static void op_gelu_mul(const struct kernel_ops *o, struct row_set *s) {
+    o->gelu_mul(s->row[0], s->row[1], s->row[2], s->n);
+    o->gelu_mul(s->row[1], s->row[1], s->row[2], s->n);
+    o->gelu_mul(s->row[3], s->row[2], s->row[3], s->n);
+}
+static void op_softcap(const struct kernel_ops *o, struct row_set *s) {
+    o->softcap(s->row[0], 30.0f, s->n);
+    o->softcap(s->row[1], 0.7f, s->n);
+}
 static void op_add(const struct kernel_ops *o, struct row_set *s) {
     o->add(s->row[0], s->row[1], s->n);
 }
@@ -137,6 +146,11 @@ START_TEST(rope_equals_the_oracle) {
 END_TEST
 START_TEST(silu_mul_equals_the_oracle) {
     rows_grid(op_silu_mul);
+}
+END_TEST
+START_TEST(gelu_mul_and_softcap_equal_the_oracle) {
+    rows_grid(op_gelu_mul);
+    rows_grid(op_softcap);
 }
 END_TEST
 START_TEST(add_scale_and_axpy_equal_the_oracle) {
