@@ -27,6 +27,7 @@ static void lay_threads(struct forward *f, struct scratch *s) {
             .out = scratch_take(s, (size_t)a->queries_max * dim, sizeof(float)),
             .scratch = scratch_take(s, attend_scratch_floats(a->queries_max, dim), sizeof(float)),
             .sinks = scratch_take(s, a->queries_max, sizeof(float)),
+            .factors = scratch_take(s, a->queries_max, sizeof(float)),
             .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
             .n_keys = scratch_take(s, a->queries_max, sizeof(uint32_t)),
         };
@@ -208,6 +209,12 @@ static uint32_t first_key(const struct attn_layer *al, uint32_t position) {
     return window != 0 && position >= window ? position + 1 - window : 0;
 }
 
+// What scores of a query at this position are multiplied by: far ones look at fewer keys.
+static float score_factor(uint32_t length, uint32_t position) {
+    if (length == 0 || position <= length) return 1.0f;
+    return elementary_log((float)position) / elementary_log((float)length);
+}
+
 // Query i of the tile is (row i / heads, head first_head + i % heads).
 static void fill_ranges(const struct attn_layer *al, const struct attn_tile *tile,
                         uint32_t first_head, const struct attn_thread *mine) {
@@ -216,6 +223,7 @@ static void fill_ranges(const struct attn_layer *al, const struct attn_tile *til
         uint32_t position = al->f->batch.position[tile->row_begin + i / heads];
         mine->n_keys[i] = position + 1;
         mine->first_key[i] = first_key(al, position);
+        mine->factors[i] = score_factor(al->f->spec->temperature.length, position);
         if (al->w->sinks != NULL) mine->sinks[i] = al->w->sinks[first_head + i % heads];
     }
 }
@@ -256,6 +264,8 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
         .block_stride = f->kv.block_stride,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
+        .softcap = f->spec->attn_cap,
+        .factors = f->spec->temperature.length != 0 ? mine->factors : NULL,
         .sinks = al->w->sinks != NULL ? mine->sinks : NULL,
         .scratch = mine->scratch,
     };
@@ -278,6 +288,15 @@ static void project_qkv(struct attn_layer *al) {
     linear_run(f->pool, &qkv);
 }
 
+static void return_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct attn_layer *al = context;
+    size_t hidden = al->f->spec->hidden;
+    for (uint32_t row = row_begin; row < row_end; row++)
+        forward_return(al->f, al->f->x + row * hidden, al->f->attn.projected + row * hidden,
+                       al->w->attn_post_norm);
+}
+
 static void project_out(struct attn_layer *al) {
     struct forward *f = al->f;
     bool mla = f->spec->mla.kv_rank != 0;
@@ -290,10 +309,12 @@ static void project_out(struct attn_layer *al) {
         .ldy = f->spec->hidden,
         .n_rows = f->batch.n_rows,
         .bias = al->w->o_bias,
-        .residual = f->x,
+        .residual = al->w->attn_post_norm != NULL ? NULL : f->x,
         .residual_scale = f->spec->scale.residual,
     };
     linear_run(f->pool, &out);
+    if (al->w->attn_post_norm != NULL)
+        pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, return_rows, al);
 }
 
 void attn_forward(struct forward *f, uint32_t layer) {

@@ -84,11 +84,18 @@ static void add_shared(const struct forward *f, float *sum, uint32_t row) {
         f->ops->axpy(sum, shared, f->expert.shared_weights[row], hidden);
     else
         f->ops->add(sum, shared, hidden);
+    if (f->spec->shared.sum != 0) f->ops->scale(sum, sum, f->spec->shared.sum, hidden);
 }
+
+struct combine_layer {
+    struct forward *f;
+    const struct layer_weights *w;
+};
 
 // From +0 in the router's order, then the residual: the same order wherever the experts ran.
 static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    struct forward *f = context;
+    const struct combine_layer *cl = context;
+    struct forward *f = cl->f;
     uint32_t top_k = f->spec->router.top_k, hidden = f->spec->hidden;
     float *sum = f->combine.sum + (size_t)thread * hidden;
     for (uint32_t row = row_begin; row < row_end; row++) {
@@ -100,7 +107,7 @@ static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32
                          f->route.weights[at], hidden);
         }
         if (f->spec->shared.inner != 0) add_shared(f, sum, row);
-        forward_add(f, f->x + (size_t)row * hidden, sum, hidden);
+        forward_return(f, f->x + (size_t)row * hidden, sum, cl->w->ffn_post_norm);
     }
 }
 
@@ -110,7 +117,7 @@ int combine_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     if (rc == 0) rc = find_rows(f, layer, e);
     if (rc == 0)
         pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->hidden * f->spec->router.top_k,
-                      add_rows, f);
+                      add_rows, &(struct combine_layer){f, forward_layer(f, layer)});
     combine_release(f);
     return rc;
 }

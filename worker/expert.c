@@ -127,10 +127,11 @@ static const struct ffn_segment *segment_of(const struct expert *x, uint32_t ite
 // y, the gate's output, becomes the input of down.
 static void activate(const struct forward *f, float *y, const float *up, uint32_t n) {
     const struct clamped_glu clamped = {f->spec->act_alpha, f->spec->act_limit};
-    if (f->spec->activation == ACT_SWIGLU)
-        f->ops->silu_mul(y, y, up, n);
-    else
-        f->ops->clamped_glu(y, up, &clamped, n);
+    switch (f->spec->activation) {
+    case ACT_SWIGLU: f->ops->silu_mul(y, y, up, n); break;
+    case ACT_GEGLU: f->ops->gelu_mul(y, y, up, n); break;
+    case ACT_CLAMPED: f->ops->clamped_glu(y, up, &clamped, n); break;
+    }
 }
 
 static void gate_up_item(void *context, uint32_t i, uint32_t thread) {
@@ -263,14 +264,16 @@ void expert_run(struct forward *f, uint32_t layer) {
 
 struct dense_rows {
     struct forward *f;
-    float *to; // of the group's first row
+    float *to;              // of the group's first row
+    const float *post_norm; // of what a dense layer returns, or NULL
 };
 
 static void add_residual(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct dense_rows *g = context;
-    size_t hidden = g->f->spec->hidden, at = row_begin * hidden;
-    forward_add(g->f, g->to + at, g->f->expert.y + at, (uint32_t)((row_end - row_begin) * hidden));
+    size_t hidden = g->f->spec->hidden;
+    for (uint32_t row = row_begin; row < row_end; row++)
+        forward_return(g->f, g->to + row * hidden, g->f->expert.y + row * hidden, g->post_norm);
 }
 
 static void keep_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
@@ -281,26 +284,29 @@ static void keep_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
 }
 
 // The FFN of normed, handed to finish in groups of rows: with the rows of to that belong to them.
-static void run_all_rows(struct forward *f, const struct expert_weights *w, float *to,
+static void run_all_rows(const struct expert_weights *w, const struct dense_rows *rows,
                          pool_rows_body *finish) {
+    struct forward *f = rows->f;
     for (uint32_t first = 0; first < f->batch.n_rows; first += f->expert.group_rows) {
         uint32_t n = smaller(f->batch.n_rows - first, f->expert.group_rows);
         size_t at = (size_t)first * f->spec->hidden;
         f->expert.n_segments = 0;
         add_segments(&f->expert, w, 0, n);
         run_group(&(struct ffn_group){f, f->normed + at});
-        pool_run_rows(f->pool, n, f->spec->hidden, finish, &(struct dense_rows){f, to + at});
+        pool_run_rows(f->pool, n, f->spec->hidden, finish,
+                      &(struct dense_rows){f, rows->to + at, rows->post_norm});
     }
 }
 
 void dense_forward(struct forward *f, uint32_t layer) {
-    run_all_rows(f, &forward_layer(f, layer)->dense, f->x, add_residual);
+    const struct layer_weights *w = forward_layer(f, layer);
+    run_all_rows(&w->dense, &(struct dense_rows){f, f->x, w->ffn_post_norm}, add_residual);
 }
 
 void shared_forward(struct forward *f, uint32_t layer) {
     const struct layer_weights *w = forward_layer(f, layer);
     if (f->spec->shared.inner == 0) return;
-    run_all_rows(f, &w->shared, f->expert.shared, keep_rows);
+    run_all_rows(&w->shared, &(struct dense_rows){f, f->expert.shared, NULL}, keep_rows);
     if (!f->spec->shared.gated) return;
     struct linear weights = {
         .ops = f->ops,

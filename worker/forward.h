@@ -63,4 +63,11 @@ static inline void forward_add(const struct forward *f, float *x, const float *y
         f->ops->axpy(x, y, multiplier, n);
 }
 
+// x += y, one row, or the norm of y where there is one (then y is changed).
+static inline void forward_return(const struct forward *f, float *x, float *y,
+                                  const float *post_norm) {
+    if (post_norm != NULL) forward_norm_row(f, y, y, &(struct norm_weights){post_norm, NULL});
+    forward_add(f, x, y, f->spec->hidden);
+}
+
 #endif

@@ -82,7 +82,9 @@ static void scale_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     struct forward *f = tile->f;
     for (uint32_t i = row_begin; i < row_end; i++) {
         float *logits = tile_logits(f, tile->first) + (size_t)i * f->spec->vocab;
-        f->ops->scale(logits, logits, f->spec->scale.logits, f->spec->vocab);
+        const struct scale_spec *s = &f->spec->scale;
+        if (s->logits != 0) f->ops->scale(logits, logits, s->logits, f->spec->vocab);
+        if (s->logits_cap != 0) f->ops->softcap(logits, s->logits_cap, f->spec->vocab);
     }
 }
 
@@ -102,7 +104,8 @@ uint32_t head_logits(struct forward *f, uint32_t first) {
         .bias = f->config.weights->head_bias,
     };
     linear_run(f->pool, &logits);
-    if (f->spec->scale.logits != 0) pool_run_rows(f->pool, n, f->spec->vocab, scale_rows, &tile);
+    if (f->spec->scale.logits != 0 || f->spec->scale.logits_cap != 0)
+        pool_run_rows(f->pool, n, f->spec->vocab, scale_rows, &tile);
     return n;
 }
 

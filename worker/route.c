@@ -115,6 +115,7 @@ static void renormalise(const struct router_spec *router, float *weights) {
 
 void route_row(const struct route_rule *rule, float *logits, uint32_t *experts, float *weights) {
     const struct router_spec *router = rule->router;
+    if (router->logit_cap != 0) rule->ops->softcap(logits, router->logit_cap, router->n_experts);
     if (router->score == ROUTER_SOFTMAX) rule->ops->softmax(logits, router->n_experts);
     if (router->score == ROUTER_SIGMOID) rule->ops->sigmoid(logits, router->n_experts);
     choose_experts(rule, logits, experts);

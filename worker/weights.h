@@ -30,6 +30,7 @@ struct mla_weights {
 struct layer_weights {
     float *attn_norm, *ffn_norm;           // [hidden]
     float *attn_norm_bias, *ffn_norm_bias; // NULL = none
+    float *attn_post_norm, *ffn_post_norm; // NULL = none
     struct mla_weights mla;                // of latent attention
     float *sinks;                          // [n_heads], NULL = none
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v

@@ -270,9 +270,17 @@ static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer
     return rc == 0 ? add_one(b, &l->ffn_norm_bias, TENSOR_FFN_NORM_BIAS, layer, n) : rc;
 }
 
+static int plan_post_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    if (!b->spec->post_norms) return 0;
+    int rc = add_one(b, &l->attn_post_norm, TENSOR_ATTN_POST_NORM, layer, b->spec->hidden);
+    return rc == 0 ? add_one(b, &l->ffn_post_norm, TENSOR_FFN_POST_NORM, layer, b->spec->hidden)
+                   : rc;
+}
+
 static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
     int rc = plan_norms(b, l, layer);
+    if (rc == 0) rc = plan_post_norms(b, l, layer);
     if (rc == 0) rc = s->mla.kv_rank != 0 ? plan_mla(b, l, layer) : plan_qkv(b, l, layer);
     if (rc == 0) rc = plan_qk_norms(b, l, layer);
     if (rc == 0 && s->sinks) rc = add_one(b, &l->sinks, TENSOR_SINKS, layer, s->n_heads);
@@ -518,7 +526,7 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     // A layer has at most this many items outside its experts and latent heads; what is outside the
     // layers is 6 more.
     size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
-    plan.items_max = (size_t)s->n_layers * (24 + in_heads + 6 * (size_t)w->n_local_experts) + 6;
+    plan.items_max = (size_t)s->n_layers * (26 + in_heads + 6 * (size_t)w->n_local_experts) + 6;
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = family_find(s->architecture);

@@ -43,9 +43,10 @@ struct router_spec {
     enum router_weights weights;
     enum router_renorm renorm;
     float renorm_least;
-    float scale;   // applied to the weights last
-    float jitter;  // of the sparse mixer
-    bool on_input; // the weight multiplies what the expert reads, not what it returns; top_k is 1
+    float scale;     // applied to the weights last
+    float jitter;    // of the sparse mixer
+    bool on_input;   // the weight multiplies what the expert reads, not what it returns; top_k is 1
+    float logit_cap; // soft cap of the logits; 0 = none
 };
 
 // --- feed-forward networks
@@ -54,10 +55,12 @@ struct router_spec {
 struct shared_spec {
     uint32_t inner; // 0 = none
     bool gated;     // weighted by the sigmoid of a product with the row
+    float sum;      // what the sum of chosen and shared experts is multiplied by; 0 = not
 };
 
 enum activation {
     ACT_SWIGLU,  // silu(gate) * up
+    ACT_GEGLU,   // gelu(gate) * up, the form with tanh
     ACT_CLAMPED, // gpt-oss: gate and up are clamped, (up + 1) * gate * sigmoid(alpha * gate)
 };
 
@@ -101,6 +104,9 @@ struct mla_spec {
 struct temperature_spec {
     uint32_t floor; // 0 = none
     float scale;
+    // Of all layers: scores of queries at positions p beyond it are multiplied by log(p) /
+    // log(length), behind the soft cap; 0 = none.
+    uint32_t length;
 };
 
 // What is special about a layer's attention.
@@ -114,6 +120,7 @@ struct scale_spec {
     float embedding; // rows of the embedding
     float residual;  // what a block adds to the residual stream
     float logits;
+    float logits_cap; // soft cap of the logits, behind that; 0 = none
 };
 
 struct model_spec {
@@ -129,8 +136,10 @@ struct model_spec {
     struct mla_spec mla;
     struct temperature_spec temperature;
     float norm_eps, attn_scale;
+    float attn_cap; // soft cap of the scores; 0 = none
     enum norm_kind norm;
     bool norm_bias;
+    bool post_norms;      // norms on what attention and feed-forward network return
     enum qk_norm qk_norm; // RMSNorm on queries and keys
     bool sinks;           // a logit a head that only takes weight
     float clip_qkv;       // queries, keys and values are clamped to +- this; 0 = not
@@ -165,6 +174,8 @@ enum tensor_kind {
     TENSOR_FFN_NORM_BIAS,
     TENSOR_ATTN_NORM,
     TENSOR_FFN_NORM,
+    TENSOR_ATTN_POST_NORM,
+    TENSOR_FFN_POST_NORM,
     TENSOR_Q,
     TENSOR_K,
     TENSOR_V,

@@ -37,6 +37,8 @@ static int check_shapes(const struct model_spec *s, struct err_text *e) {
         {"v_head_dim", s->mla.value_dim, latent ? 1 : 0, HEAD_DIM_MAX},
         {"max_position_embeddings", s->max_position, 1, POSITIONS_MAX},
         {"sliding_window", s->sliding_window, 0, POSITIONS_MAX},
+        {"attn_temperature_len", s->temperature.length == 0 ? 2 : s->temperature.length, 2,
+         POSITIONS_MAX},
         {"the number of end-of-text ids", s->n_stop_ids, 0, STOP_IDS_MAX},
     };
     return check_sizes(rules, sizeof rules / sizeof *rules, e);
@@ -151,6 +153,17 @@ static int check_scales(const struct model_spec *s, struct err_text *e) {
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
         if (!isfinite(factors[i].value))
             return err_set(e, ERR_FATAL_MODEL, "%s is not finite", factors[i].key);
+    const struct {
+        const char *key;
+        float value;
+    } caps[] = {{"the soft cap of attention", s->attn_cap},
+                {"the router's soft cap", s->router.logit_cap},
+                {"the soft cap of the logits", s->scale.logits_cap},
+                {"the factor of the experts' sum", s->shared.sum}};
+    for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
+        if (!isfinite(caps[i].value) || caps[i].value < 0)
+            return err_set(e, ERR_FATAL_MODEL, "%s is %g, not above 0", caps[i].key,
+                           (double)caps[i].value);
     if (!isfinite(s->clip_qkv) || s->clip_qkv < 0)
         return err_set(e, ERR_FATAL_MODEL, "clip_qkv is %g, not above 0", (double)s->clip_qkv);
     return 0;

@@ -21,6 +21,8 @@ static const char *const names[] = {
     "deepseek-v2-lite",
     "deepseek-v3",
     "kimi-k25",
+    "grok-1",
+    "grok-2",
     "llama",
     "mistral",
     "qwen2",

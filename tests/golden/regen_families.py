@@ -17,6 +17,7 @@ import re
 import shutil
 import sys
 
+import grok
 import numpy as np
 import torch
 import transformers
@@ -34,6 +35,8 @@ LOGIT_GAP_MIN = 3e-4
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
          "max_position_embeddings": 512, "hidden_act": "silu", "bos_token_id": 1, "eos_token_id": 2,
          "torch_dtype": "bfloat16", "tie_word_embeddings": False}
+
+NO_ACTIVATION = {k: v for k, v in SMALL.items() if k not in ("hidden_act", "tie_word_embeddings")}
 
 CONFIGS = {
     # A gated shared expert, biases on queries, keys and values, a dense layer.
@@ -188,6 +191,24 @@ CONFIGS = {
         "first_k_dense_replace": 1, "moe_layer_freq": 1, "norm_topk_prob": False, "scoring_func": "softmax",
         "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
     },
+    # Norms on both sides, GeGLU, a soft cap, multipliers, a tied head; see grok.py beside this file.
+    "grok-1": {
+        **NO_ACTIVATION, "architectures": ["Grok1ModelForCausalLM"], "model_type": "grok-1", "intermediate_size": 24,
+        "num_experts": 6, "num_experts_per_tok": 2, "attn_output_multiplier": 0.4, "max_attn_value": 3.0,
+        "embedding_multiplier_scale": 1.7, "output_multiplier_scale": 0.57, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True,
+    },
+    # The same and more: a dense network beside the experts, soft caps everywhere, scores that grow with the position.
+    # With a small eps the norm behind it would hide the factor of the experts' sum.
+    "grok-2": {
+        **NO_ACTIVATION, "architectures": ["Grok1ForCausalLM"], "model_type": "git", "intermediate_size": 48,
+        "moe_intermediate_size": 24, "num_local_experts": 6, "num_experts_per_tok": 2, "residual_moe": True,
+        "head_dim": 16, "embedding_multiplier_scale": 1.9, "output_multiplier_scale": 0.5,
+        "final_logit_softcapping": 8, "attn_logit_softcapping": 2.5, "router_logit_softcapping": 1.5,
+        "rms_norm_eps": 0.02, "rope_theta": 208533496, "attn_temperature_len": 20, "sliding_window_size": -1,
+        "global_attn_every_n": 1, "rope_type": "original", "original_max_position_embeddings": 64,
+        "scaling_factor": 16.0, "extrapolation_factor": 1.0, "attn_factor": 1.0, "beta_fast": 8, "beta_slow": 1,
+    },
     "llama": {
         **SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "intermediate_size": 48,
         "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "attention_bias": False, "mlp_bias": False,
@@ -239,7 +260,7 @@ def draw(rng, name, shape):
     levels = (np.arange(16) - 7.5) / 7.5 * 1.75
     odds = np.exp(-levels * levels / 2)
     x = rng.choice(levels, size=shape, p=odds / odds.sum()).astype(np.float32)
-    norm = "norm" in name and name.endswith("weight") and len(shape) == 1
+    norm = "norm" in name and name.endswith(("weight", "scale")) and len(shape) == 1
     return x * np.float32(scale_of(name, shape)) + np.float32(1.0 if norm else 0.0)
 
 
@@ -280,6 +301,8 @@ def write_flat(folder, config, seed):
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     if config["model_type"] == "deepseek":
         tensors = deepseek_tensors(config)
+    elif "Grok" in config["architectures"][0]:
+        tensors = grok.empty_tensors(config)
     else:
         model = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.from_pretrained(folder),
                                                               attn_implementation="eager")
@@ -378,13 +401,15 @@ def load(folder):
         return load_nested(folder)
     if json.loads((folder / "config.json").read_text())["model_type"] == "deepseek":
         return reference_deepseek(folder)
+    if "Grok" in json.loads((folder / "config.json").read_text())["architectures"][0]:
+        return grok.load(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     return model.eval()
 
 
 def run(model, ids):
     """Logits [positions, vocab] and chosen experts by layer."""
-    chosen = watch_routers(model)
+    chosen = model.chosen if isinstance(model, grok.Grok) else watch_routers(model)
     with torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].float()
     return logits, [c.sort(-1).values for c in chosen]

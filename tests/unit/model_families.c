@@ -1,6 +1,7 @@
 // model_families.c: what each family makes of keys that are absent, odd or hostile, and which
 // tensors it leaves out. Starts from the config.json of a small checkpoint.
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -190,6 +191,54 @@ START_TEST(kimi_k25_is_its_text_model_without_the_vision_tower) {
 }
 END_TEST
 
+// What the two released files say.
+#define GROK_1                                                                                     \
+    "{\"vocab_size\": 131072, \"hidden_size\": 6144, \"intermediate_size\": 32768, "               \
+    "\"num_hidden_layers\": 64, \"num_attention_heads\": 48, \"num_key_value_heads\": 8, "         \
+    "\"attn_output_multiplier\": 0.08838834764831845, "                                            \
+    "\"embedding_multiplier_scale\": 78.38367176906169, "                                          \
+    "\"output_multiplier_scale\": 0.5773502691896257, \"max_attn_value\": 30.0, "                  \
+    "\"max_position_embeddings\": 8192, \"num_experts\": 8, \"output_router_logits\": false}"
+#define GROK_2                                                                                     \
+    "{\"embedding_multiplier_scale\": 90.50966799187809, \"output_multiplier_scale\": 0.5, "       \
+    "\"vocab_size\": 131072, \"hidden_size\": 8192, \"intermediate_size\": 32768, "                \
+    "\"moe_intermediate_size\": 16384, \"max_position_embeddings\": 131072, "                      \
+    "\"num_local_experts\": 8, \"num_attention_heads\": 64, \"num_key_value_heads\": 8, "          \
+    "\"num_hidden_layers\": 64, \"head_dim\": 128, \"final_logit_softcapping\": 50, "              \
+    "\"attn_logit_softcapping\": 30.0, \"router_logit_softcapping\": 30.0, "                       \
+    "\"attn_temperature_len\": 1024, \"original_max_position_embeddings\": 8192}"
+
+START_TEST(released_grok_files_are_read_whole) {
+    struct model_spec s = accept("grok-1", GROK_1);
+    ck_assert_str_eq(s.family, "grok-1");
+    ck_assert(s.post_norms && s.activation == ACT_GEGLU && s.tied_embeddings);
+    ck_assert(s.attn_cap == 30 && s.attn_scale == 0.08838834764831845f && s.head_dim == 128);
+    ck_assert(s.scale.embedding == 78.38367176906169f && s.scale.logits == 0.5773502691896257f);
+    ck_assert(s.router.logit_cap == 0 && s.shared.inner == 0 && s.scale.logits_cap == 0);
+    s = accept("grok-2", GROK_2);
+    ck_assert_str_eq(s.family, "grok-2");
+    ck_assert(s.rope.kind == ROPE_PLAIN && s.rope.theta == 208533496.0f && !s.tied_embeddings);
+    ck_assert(s.attn_cap == 30 && s.router.logit_cap == 30 && s.scale.logits_cap == 50);
+    ck_assert(s.temperature.length == 1024 && s.temperature.floor == 0);
+    ck_assert(s.shared.inner == 32768 && s.inner_expert == 16384 && s.shared.sum == sqrtf(0.5f));
+    s = accept("grok-2", "{\"residual_moe\": false, \"attn_temperature_len\": -1}");
+    ck_assert(s.shared.inner == 0 && s.shared.sum == 0 && s.temperature.length == 0);
+}
+END_TEST
+
+START_TEST(grok_refuses_what_programs_read_differently) {
+    refuse("grok-1", "{\"attn_output_multiplier\": \"absent\"}",
+           "attn_output_multiplier is missing");
+    refuse("grok-1", "{\"max_attn_value\": -1}", "soft cap of attention");
+    refuse("grok-2", "{\"rope_type\": \"yarn\"}", "rope_type \"yarn\"");
+    refuse("grok-2", "{\"sliding_window_size\": 4096}", "sliding_window_size");
+    refuse("grok-2", "{\"global_attn_every_n\": 2}", "global_attn_every_n");
+    refuse("grok-2", "{\"attn_output_multiplier\": 0.1}", "attn_output_multiplier");
+    refuse("grok-2", "{\"attn_temperature_len\": 1}", "attn_temperature_len is 1");
+    refuse("grok-2", "{\"rope_rotate_half_dims\": true}", "rope_rotate_half_dims");
+}
+END_TEST
+
 START_TEST(an_absent_window_is_the_default_and_null_is_none) {
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": \"absent\"}").sliding_window, 4096);
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": null}").sliding_window, 0);
@@ -221,6 +270,8 @@ int main(void) {
     tcase_add_loop_test(c, only_as_many_later_layers_as_the_file_says_are_left_out, 0, 4);
     tcase_add_test(c, ernie_leaves_out_what_predicts_further_tokens);
     tcase_add_test(c, kimi_k25_is_its_text_model_without_the_vision_tower);
+    tcase_add_test(c, released_grok_files_are_read_whole);
+    tcase_add_test(c, grok_refuses_what_programs_read_differently);
     tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
     tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
     Suite *s = suite_create("model_families");

@@ -27,12 +27,17 @@ static void route(const struct router_spec *router, const float *bias, const flo
 
 // --- the formulas
 
+static double capped(const struct router_spec *r, float logit) {
+    double cap = (double)r->logit_cap;
+    return cap == 0 ? (double)logit : cap * tanh((double)logit / cap);
+}
+
 static void scores_of(const struct router_spec *r, const float *logits, double *scores) {
     double sum = 0;
     for (uint32_t e = 0; e < r->n_experts; e++)
-        sum += exp((double)logits[e]);
+        sum += exp(capped(r, logits[e]));
     for (uint32_t e = 0; e < r->n_experts; e++) {
-        double x = (double)logits[e];
+        double x = capped(r, logits[e]);
         scores[e] = r->score == ROUTER_SOFTMAX   ? exp(x) / sum
                     : r->score == ROUTER_SIGMOID ? 1 / (1 + exp(-x))
                                                  : x;
@@ -178,6 +183,8 @@ static const struct router_spec routers[] = {
      .renorm_least = 1e-20f,
      .scale = 2.5f},
     {.n_experts = 8, .top_k = 2, .score = ROUTER_SIGMOID, .selection_bias = true, .scale = 1},
+    {.n_experts = 8, .top_k = 2, .score = ROUTER_SOFTMAX, .scale = 1, .logit_cap = 1.5f},
+    {.n_experts = 8, .top_k = 2, .score = ROUTER_SIGMOID, .scale = 1, .logit_cap = 30},
 };
 
 START_TEST(a_router_follows_its_formula) {

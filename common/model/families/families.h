@@ -17,6 +17,7 @@
     X(dbrx, "dbrx")                                                                                \
     X(phimoe, "phimoe")                                                                            \
     X(gpt_oss, "gpt_oss")                                                                          \
+    X(grok, "grok-1, git")                                                                         \
     X(llama4, "llama4_text, llama4")                                                               \
     X(deepseek, "deepseek")                                                                        \
     X(deepseek_mla, "deepseek_v2, deepseek_v3, kimi_k2")                                           \

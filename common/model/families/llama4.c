@@ -53,9 +53,9 @@ static void read_attention(struct config_reader *r, struct model_spec *spec) {
     // Some files have a number here.
     const json_t *tuned = config_value(r, "attn_temperature_tuning");
     if (tuned == NULL || json_is_true(tuned) || json_integer_value(tuned) != 0)
-        spec->temperature =
-            (struct temperature_spec){config_size_or(r, "floor_scale", POSITIONS_MAX, 8192),
-                                      config_real_or(r, "attn_scale", 0.1f)};
+        spec->temperature = (struct temperature_spec){
+            .floor = config_size_or(r, "floor_scale", POSITIONS_MAX, 8192),
+            .scale = config_real_or(r, "attn_scale", 0.1f)};
 }
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
