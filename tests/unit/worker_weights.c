@@ -1,17 +1,11 @@
 // worker_weights.c: every element of the loaded weights against the files, for any number of ranks
 // and threads.
-#include "worker/weights.h"
-
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/mem.h"
-#include "common/model/folder.h"
 #include "common/model/safetensors.h"
+#include "tests/harness/loaded.h"
 #include "tests/harness/suite.h"
 
 static const char *const models[] = {
@@ -19,35 +13,14 @@ static const char *const models[] = {
     TEST_DATA "/models/awkward",        SOURCE_ROOT "/models/seedling",
     TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared",
     TEST_DATA "/models/gpt-oss",        TEST_DATA "/models/dbrx",
-    TEST_DATA "/models/deepseek-v3"};
-
-struct loaded {
-    struct model_spec spec;
-    struct layout layout;
-    struct weights_progress progress;
-    struct weights *w;
-};
-
-static int try_load(struct loaded *l, const char *folder, struct weights_config *c,
-                    struct err_text *e) {
-    int rc = spec_load(&l->spec, folder, e);
-    if (rc != 0) return rc;
-    ck_assert_int_eq(layout_make(&l->layout, l->layout.n_ranks, e), 0);
-    l->w = NULL;
-    c->folder = folder;
-    c->spec = &l->spec;
-    c->layout = &l->layout;
-    c->progress = &l->progress;
-    if (c->n_threads == 0) c->n_threads = 1;
-    return weights_load(&l->w, c, e);
-}
+    TEST_DATA "/models/deepseek-v3",    TEST_DATA "/models/grok-2"};
 
 static void load(struct loaded *l, const char *folder, uint32_t n_ranks, uint32_t rank,
                  enum dtype dtype) {
     struct err_text e = {""};
     struct weights_config c = {.rank = rank, .dtype = dtype, .n_threads = 1 + rank % 3};
     l->layout.n_ranks = n_ranks;
-    int rc = try_load(l, folder, &c, &e);
+    int rc = loaded_try(l, folder, &c, &e);
     ck_assert_msg(rc == 0, "%s: %s", folder, e.text);
 }
 
@@ -177,6 +150,12 @@ static void same_attention(const struct compare *c, const struct layer_weights *
     ck_assert_uint_eq(l->o.n_segments, spec_attn_segments(s));
     same_vector(c, l->attn_norm, s->hidden, (struct tensor_ref){TENSOR_ATTN_NORM, i, 0});
     same_vector(c, l->ffn_norm, s->hidden, (struct tensor_ref){TENSOR_FFN_NORM, i, 0});
+    if (s->post_norms) {
+        same_vector(c, l->attn_post_norm, s->hidden,
+                    (struct tensor_ref){TENSOR_ATTN_POST_NORM, i, 0});
+        same_vector(c, l->ffn_post_norm, s->hidden,
+                    (struct tensor_ref){TENSOR_FFN_POST_NORM, i, 0});
+    }
     ck_assert_int_eq(l->q_norm != NULL && l->k_norm != NULL, s->qk_norm != QK_NORM_NONE);
     ck_assert_int_eq(l->qkv_bias != NULL, s->attn_bias);
     ck_assert_int_eq(l->o_bias != NULL, s->attn_out_bias);
@@ -292,9 +271,9 @@ START_TEST(weights_do_not_depend_on_threads) {
     struct loaded a = {.layout.n_ranks = 1}, b = {.layout.n_ranks = 1};
     struct err_text e;
     struct weights_config c = {.dtype = DTYPE_BF16, .n_threads = 1};
-    ck_assert_int_eq(try_load(&a, models[3], &c, &e), 0);
+    ck_assert_int_eq(loaded_try(&a, models[3], &c, &e), 0);
     c.n_threads = 7;
-    ck_assert_int_eq(try_load(&b, models[3], &c, &e), 0);
+    ck_assert_int_eq(loaded_try(&b, models[3], &c, &e), 0);
     ck_assert_uint_eq(a.w->shared_digest, b.w->shared_digest);
     ck_assert_uint_eq(a.w->experts_digest, b.w->experts_digest);
     const struct matrix *x = &a.w->layers[3].experts[15].down,
@@ -328,267 +307,6 @@ START_TEST(weights_lay_experts_as_contiguous_records) {
 }
 END_TEST
 
-// --- wrong checkpoints: a copy of a model's folder in a temporary one, changed
-
-struct copy {
-    char folder[256];
-};
-
-static void copy_file(const char *from, const char *to) {
-    static char buf[1 << 16];
-    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
-    ck_assert(in != NULL && out != NULL);
-    for (size_t n; (n = fread(buf, 1, sizeof buf, in)) > 0;)
-        ck_assert_uint_eq(fwrite(buf, 1, n, out), n);
-    fclose(in);
-    ck_assert_int_eq(fclose(out), 0);
-}
-
-static void copy_make(struct copy *c, const char *folder) {
-    static const char *const files[] = {"config.json", "model.safetensors"};
-    char from[512], to[512];
-    snprintf(c->folder, sizeof c->folder, "%s/weights-XXXXXX",
-             getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    ck_assert_ptr_nonnull(mkdtemp(c->folder));
-    for (int i = 0; i < 2; i++) {
-        snprintf(from, sizeof from, "%s/%s", folder, files[i]);
-        snprintf(to, sizeof to, "%s/%s", c->folder, files[i]);
-        copy_file(from, to);
-    }
-}
-
-static void copy_path(const struct copy *c, const char *file, char path[512]) {
-    snprintf(path, 512, "%s/%s", c->folder, file);
-}
-
-static void copy_remove(const struct copy *c) {
-    char path[512];
-    copy_path(c, "config.json", path);
-    unlink(path);
-    copy_path(c, "model.safetensors", path);
-    unlink(path);
-    rmdir(c->folder);
-}
-
-// Replaces the first occurrence of a text of the same length.
-static void edit(const struct copy *c, const char *file, const char *from, const char *to) {
-    char path[512];
-    copy_path(c, file, path);
-    ck_assert_uint_eq(strlen(from), strlen(to));
-    int fd = open(path, O_RDWR);
-    struct stat st;
-    ck_assert_int_eq(fstat(fd, &st), 0);
-    char *text = mem_alloc((size_t)st.st_size);
-    ck_assert_int_eq(pread(fd, text, (size_t)st.st_size, 0), st.st_size);
-    char *at = memmem(text, (size_t)st.st_size, from, strlen(from));
-    ck_assert_msg(at != NULL, "%s lacks %s", file, from);
-    ck_assert_int_eq(pwrite(fd, to, strlen(to), at - text), (ssize_t)strlen(to));
-    mem_free(text);
-    close(fd);
-}
-
-// Overwrites one float32 element of a tensor.
-static void poke(const struct copy *c, const char *tensor, uint64_t element, uint32_t bits) {
-    struct safetensors *st;
-    struct err_text e;
-    char path[512];
-    ck_assert_int_eq(safetensors_open(&st, c->folder, &e), 0);
-    const struct safetensors_tensor *t = safetensors_find(st, tensor);
-    ck_assert_ptr_nonnull(t);
-    copy_path(c, "model.safetensors", path);
-    int fd = open(path, O_WRONLY);
-    ck_assert_int_eq(pwrite(fd, &bits, 4, (off_t)(t->offset + 4 * element)), 4);
-    close(fd);
-    safetensors_close(st);
-}
-
-static void expect_refusal(const struct copy *c, uint32_t rank, enum dtype dtype,
-                           const char *word) {
-    struct loaded l = {.layout.n_ranks = 2};
-    struct err_text e = {""};
-    struct weights_config config = {.rank = rank, .dtype = dtype, .n_threads = 3};
-    int rc = try_load(&l, c->folder, &config, &e);
-    ck_assert_msg(rc == ERR_FATAL_MODEL, "%d %s", rc, e.text);
-    ck_assert_msg(strstr(e.text, word) != NULL, "\"%s\" lacks \"%s\"", e.text, word);
-    ck_assert_ptr_null(l.w);
-}
-
-static const struct {
-    const char *from, *to, *word;
-} wrong[] = {
-    {"\"vocab_size\": 300", "\"vocab_size\": 301",
-     "tensor model.embed_tokens.weight: config.json asks for shape [301, 64], the file has [300, "
-     "64]"},
-    {"\"hidden_size\": 64", "\"hidden_size\": 72", "[300, 72], the file has [300, 64]"},
-    {"\"intermediate_size\": 80", "\"intermediate_size\": 96",
-     "experts.0.w1.weight: config.json asks for shape [96, 64]"},
-    {"\"num_local_experts\": 4", "\"num_local_experts\": 5", "block_sparse_moe.gate.weight"},
-    {"\"num_local_experts\": 4", "\"num_local_experts\": 3", "block_sparse_moe.gate.weight"},
-    {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3",
-     "tensor model.layers.2.input_layernorm.weight is missing"},
-    {"\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1", "tensor model.layers.1."},
-    {"\"num_key_value_heads\": 2", "\"num_key_value_heads\": 1", "k_proj.weight"},
-};
-
-START_TEST(weights_refuse_a_config_that_does_not_fit) {
-    struct copy c;
-    copy_make(&c, models[1]);
-    edit(&c, "config.json", wrong[_i].from, wrong[_i].to);
-    expect_refusal(&c, 0, DTYPE_F32, wrong[_i].word);
-    expect_refusal(&c, 1, DTYPE_F32, wrong[_i].word);
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_refuse_a_type_that_weights_may_not_have) {
-    struct copy c;
-    copy_make(&c, models[1]);
-    edit(&c, "model.safetensors", "\"dtype\":\"F32\"", "\"dtype\":\"I32\"");
-    expect_refusal(&c, 0, DTYPE_F32, "has type I32; only F32, F16 and BF16");
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_refuse_tensors_without_a_place) {
-    struct copy c;
-    copy_make(&c, models[1]);
-    edit(&c, "config.json", "\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true ");
-    struct loaded l = {.layout.n_ranks = 2};
-    struct err_text e = {""};
-    struct weights_config config = {.dtype = DTYPE_F32};
-    // A head beside a tied embedding is let through.
-    ck_assert_msg(try_load(&l, c.folder, &config, &e) == 0, "%s", e.text);
-    weights_destroy(l.w);
-    edit(&c, "model.safetensors", "lm_head.weight", "lm_hexd.weight");
-    expect_refusal(&c, 0, DTYPE_F32, "tensor lm_hexd.weight has no place in MixtralForCausalLM");
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_refuse_values_that_are_not_finite) {
-    static const uint32_t bad[] = {0x7f800000u, 0xff800000u, 0x7fc00000u, 0xff800001u};
-    static const char *const tensors[] = {
-        "model.embed_tokens.weight", "model.layers.1.self_attn.v_proj.weight", "model.norm.weight",
-        "model.layers.0.block_sparse_moe.experts.3.w2.weight"};
-    struct copy c;
-    copy_make(&c, models[1]);
-    poke(&c, tensors[_i], 37, bad[_i]);
-    expect_refusal(&c, 1, DTYPE_BF16, tensors[_i]);
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_refuse_values_that_the_held_type_cannot_hold) {
-    const char *tensor = "model.layers.0.self_attn.o_proj.weight";
-    struct copy c;
-    copy_make(&c, models[1]);
-    poke(&c, tensor, 5, 0x477ff000u); // 65520
-    expect_refusal(&c, 0, DTYPE_F16, "o_proj.weight has a value beyond the range of float16");
-    struct loaded l = {.layout.n_ranks = 2};
-    struct err_text e;
-    struct weights_config config = {.dtype = DTYPE_BF16};
-    ck_assert_int_eq(try_load(&l, c.folder, &config, &e), 0);
-    weights_destroy(l.w);
-    poke(&c, tensor, 5, 0xff7fffffu); // the largest float32, negative
-    expect_refusal(&c, 0, DTYPE_BF16, "beyond the range of bfloat16");
-    copy_remove(&c);
-}
-END_TEST
-
-// A rank reads only its own slices, so damage in another rank's experts does not reach it.
-START_TEST(weights_of_other_ranks_are_not_read) {
-    struct copy c;
-    copy_make(&c, models[1]);
-    poke(&c, "model.layers.0.block_sparse_moe.experts.3.w2.weight", 0, 0x7fc00000u);
-    struct loaded l = {0};
-    load(&l, c.folder, 2, 0, DTYPE_F32);
-    weights_destroy(l.w);
-    expect_refusal(&c, 1, DTYPE_F32, "experts.3.w2.weight");
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_refuse_a_file_that_was_cut_short) {
-    struct copy c;
-    char path[512];
-    struct stat st;
-    copy_make(&c, models[1]);
-    copy_path(&c, "model.safetensors", path);
-    ck_assert_int_eq(stat(path, &st), 0);
-    ck_assert_int_eq(truncate(path, st.st_size - 100), 0);
-    expect_refusal(&c, 0, DTYPE_F32, "reach past the end of the file");
-    // Cut after it was opened: the read itself notices.
-    ck_assert_int_eq(truncate(path, st.st_size), 0);
-    struct safetensors *s;
-    struct err_text e;
-    ck_assert_int_eq(safetensors_open(&s, c.folder, &e), 0);
-    ck_assert_int_eq(truncate(path, st.st_size - 100), 0);
-    const struct safetensors_tensor *last = safetensors_at(s, 0);
-    for (size_t i = 0; i < safetensors_count(s); i++)
-        if (safetensors_at(s, i)->offset > last->offset) last = safetensors_at(s, i);
-    char *buf = mem_alloc(last->bytes);
-    ck_assert_int_eq(safetensors_read(s, last, (struct safetensors_range){0, last->bytes}, buf, &e),
-                     ERR_FATAL_IO);
-    ck_assert_ptr_nonnull(strstr(e.text, "model.safetensors ends at byte"));
-    mem_free(buf);
-    safetensors_close(s);
-    copy_remove(&c);
-}
-END_TEST
-
-START_TEST(weights_loading_can_be_cancelled) {
-    struct loaded l = {.layout.n_ranks = 1};
-    struct err_text e;
-    const _Atomic bool cancel = true;
-    struct weights_config c = {.dtype = DTYPE_F32, .n_threads = 2, .cancel = &cancel};
-    ck_assert_int_eq(try_load(&l, models[0], &c, &e), ERR_FATAL_STOPPED);
-    ck_assert_ptr_null(l.w);
-    ck_assert_uint_gt(l.progress.bytes_total, 0);
-    ck_assert_uint_eq(l.progress.bytes_done, 0);
-}
-END_TEST
-
-START_TEST(weights_survive_every_failed_allocation) {
-    struct loaded l = {.layout.n_ranks = 2};
-    struct err_text e;
-    int rc = ERR_FATAL_NOMEM;
-    long n = 1;
-    for (; n < 2000 && rc != 0; n++) {
-        struct weights_config c = {.dtype = DTYPE_F32, .n_threads = 2};
-        mem_fail_after(n);
-        rc = try_load(&l, models[0], &c, &e);
-        mem_fail_after(0);
-        ck_assert_msg(rc == 0 || rc == ERR_FATAL_NOMEM, "allocation %ld: %d %s", n, rc, e.text);
-    }
-    ck_assert_int_eq(rc, 0);
-    ck_assert_int_gt(n, 50);
-    weights_destroy(l.w);
-}
-END_TEST
-
-START_TEST(folder_digest_sees_config_and_layout_but_no_weights) {
-    struct copy c;
-    uint64_t original, copied, other;
-    struct err_text e;
-    ck_assert_int_eq(model_folder_digest(&original, models[1], &e), 0);
-    copy_make(&c, models[1]);
-    ck_assert_int_eq(model_folder_digest(&copied, c.folder, &e), 0);
-    ck_assert_uint_eq(copied, original);
-    poke(&c, "model.norm.weight", 0, 0x3f800000u);
-    ck_assert_int_eq(model_folder_digest(&copied, c.folder, &e), 0);
-    ck_assert_uint_eq(copied, original);
-    edit(&c, "model.safetensors", "lm_head.weight", "lm_hexd.weight");
-    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), 0);
-    ck_assert_uint_ne(other, original);
-    edit(&c, "model.safetensors", "lm_hexd.weight", "lm_head.weight");
-    edit(&c, "config.json", "\"sliding_window\": 24", "\"sliding_window\": 25");
-    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), 0);
-    ck_assert_uint_ne(other, original);
-    copy_remove(&c);
-    ck_assert_int_eq(model_folder_digest(&other, c.folder, &e), ERR_FATAL_IO);
-}
-END_TEST
-
 int main(void) {
     TCase *c = tcase_create("weights");
     int n_models = (int)(sizeof models / sizeof *models);
@@ -597,17 +315,6 @@ int main(void) {
     tcase_add_loop_test(c, weights_are_the_same_bytes_for_any_number_of_ranks, 0, n_models);
     tcase_add_test(c, weights_do_not_depend_on_threads);
     tcase_add_test(c, weights_lay_experts_as_contiguous_records);
-    tcase_add_loop_test(c, weights_refuse_a_config_that_does_not_fit, 0,
-                        (int)(sizeof wrong / sizeof *wrong));
-    tcase_add_test(c, weights_refuse_a_type_that_weights_may_not_have);
-    tcase_add_test(c, weights_refuse_tensors_without_a_place);
-    tcase_add_loop_test(c, weights_refuse_values_that_are_not_finite, 0, 4);
-    tcase_add_test(c, weights_refuse_values_that_the_held_type_cannot_hold);
-    tcase_add_test(c, weights_of_other_ranks_are_not_read);
-    tcase_add_test(c, weights_refuse_a_file_that_was_cut_short);
-    tcase_add_test(c, weights_loading_can_be_cancelled);
-    tcase_add_test(c, weights_survive_every_failed_allocation);
-    tcase_add_test(c, folder_digest_sees_config_and_layout_but_no_weights);
     Suite *s = suite_create("worker_weights");
     suite_add_tcase(s, c);
     return suite_run(s);
