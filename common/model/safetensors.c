@@ -30,7 +30,17 @@ struct safetensors {
         *tensors; // owned, sorted by name; the names belong to the shards' headers
     size_t n_tensors;
     uint64_t layout_hash;
+    const struct problems *problems; // who hears of errors, or NULL; only while it is opened
+    int said;                        // the last of them, 0 = none
 };
+
+// Whether to go on behind an error that somebody hears of.
+static bool goes_on(struct safetensors *s, int rc, const struct err_text *e) {
+    if (s->problems == NULL || rc == ERR_FATAL_NOMEM) return false;
+    s->problems->say(s->problems->context, e->text);
+    s->said = rc;
+    return true;
+}
 
 static uint64_t hash_more(uint64_t hash, const void *data, size_t bytes) {
     return XXH3_64bits_withSeed(data, bytes, hash);
@@ -97,9 +107,9 @@ static int open_shards(struct safetensors *s, const char *folder, struct err_tex
         struct shard *shard = &s->shards[i];
         int rc = file_open(&shard->file, folder, shard->name, e);
         if (rc == 0) rc = read_header(s, shard, e);
-        if (rc != 0) return rc;
+        if (rc != 0 && !goes_on(s, rc, e)) return rc;
     }
-    return merge(s, e);
+    return s->said != 0 ? s->said : merge(s, e);
 }
 
 // A shard lies in the model's folder: a name that could lead out of it, or to a hidden file, is
@@ -163,23 +173,25 @@ static int read_map(struct safetensors *s, const json_t *map, struct err_text *e
 }
 
 // Index and shards must say the same, both ways.
-static int check_map(const struct safetensors *s, const json_t *map, struct err_text *e) {
+static int check_map(struct safetensors *s, const json_t *map, struct err_text *e) {
     for (void *i = json_object_iter((json_t *)map); i != NULL;
          i = json_object_iter_next((json_t *)map, i)) {
         const char *name = json_object_iter_key(i),
                    *file = json_string_value(json_object_iter_value(i));
         const struct safetensors_tensor *t = safetensors_find(s, name);
-        if (t == NULL || strcmp(s->shards[t->shard].name, file) != 0)
-            return err_set(e, ERR_FATAL_MODEL, "%s: tensor %.128s is not in %.128s", INDEX_FILE,
-                           name, file);
+        if (t != NULL && strcmp(s->shards[t->shard].name, file) == 0) continue;
+        int rc = err_set(e, ERR_FATAL_MODEL, "%s: tensor %.128s is not in %.128s", INDEX_FILE, name,
+                         file);
+        if (!goes_on(s, rc, e)) return rc;
     }
     for (size_t i = 0; i < s->n_tensors; i++) {
         const struct safetensors_tensor *t = &s->tensors[i];
-        if (json_object_get(map, t->name) == NULL)
-            return err_set(e, ERR_FATAL_MODEL, "%s: tensor %.128s of %.128s is not listed",
-                           INDEX_FILE, t->name, s->shards[t->shard].name);
+        if (json_object_get(map, t->name) != NULL) continue;
+        int rc = err_set(e, ERR_FATAL_MODEL, "%s: tensor %.128s of %.128s is not listed",
+                         INDEX_FILE, t->name, s->shards[t->shard].name);
+        if (!goes_on(s, rc, e)) return rc;
     }
-    return 0;
+    return s->said;
 }
 
 static int open_indexed(struct safetensors *s, const char *folder, struct err_text *e) {
@@ -199,9 +211,11 @@ static int open_indexed(struct safetensors *s, const char *folder, struct err_te
     return rc;
 }
 
-int safetensors_open(struct safetensors **out, const char *folder, struct err_text *e) {
+int safetensors_open_saying(struct safetensors **out, const char *folder,
+                            const struct problems *problems, struct err_text *e) {
     struct safetensors *s = mem_zalloc(sizeof *s);
     if (s == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the list of tensors");
+    s->problems = problems;
     int rc;
     if (file_exists(folder, SINGLE_FILE)) {
         const char *name = SINGLE_FILE;
@@ -214,11 +228,17 @@ int safetensors_open(struct safetensors **out, const char *folder, struct err_te
                      INDEX_FILE);
     }
     if (rc != 0) {
+        if (s->said == 0) goes_on(s, rc, e);
         safetensors_close(s);
         return rc;
     }
+    s->problems = NULL;
     *out = s;
     return 0;
+}
+
+int safetensors_open(struct safetensors **out, const char *folder, struct err_text *e) {
+    return safetensors_open_saying(out, folder, NULL, e);
 }
 
 void safetensors_close(struct safetensors *s) {

@@ -59,6 +59,16 @@ void safetensors_header_finish(struct safetensors_header *h);
 struct safetensors;
 
 int safetensors_open(struct safetensors **out, const char *folder, struct err_text *e);
+
+// Hears each problem, one sentence a call.
+struct problems {
+    void (*say)(void *context, const char *text);
+    void *context;
+};
+// The same, but it goes on behind an error where it can, and says each to problems. The result is
+// that of the last one.
+int safetensors_open_saying(struct safetensors **out, const char *folder,
+                            const struct problems *problems, struct err_text *e);
 void safetensors_close(struct safetensors *s);
 
 size_t safetensors_count(const struct safetensors *s);

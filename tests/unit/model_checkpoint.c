@@ -1,0 +1,202 @@
+// model_checkpoint.c: what is wrong with a checkpoint is said, all of it; and what published models
+// have in parameters.
+#include "common/model/checkpoint.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "tests/harness/folder_copy.h"
+#include "tests/harness/suite.h"
+
+#define ONE_FILE TEST_DATA "/models/tiny-mixtral"
+#define SHARDS TEST_DATA "/models/tiny-qwen3-moe"
+#define STACKED TEST_DATA "/models/gpt-oss"
+
+struct heard {
+    struct buf lines;
+    int n;
+};
+
+static void hear(void *context, const char *text) {
+    struct heard *h = context;
+    buf_format(&h->lines, "%s\n", text);
+    h->n++;
+}
+
+// The problems of a folder, as lines; how many there are.
+static int problems_of(const char *folder, bool values, struct heard *h) {
+    struct err_text e;
+    struct model_spec spec;
+    struct safetensors *st;
+    const struct problems problems = {hear, h};
+    *h = (struct heard){0};
+    ck_assert_int_eq(spec_load(&spec, folder, &e), 0);
+    if (safetensors_open_saying(&st, folder, &problems, &e) != 0) return h->n;
+    ck_assert_int_eq(checkpoint_check(&spec, st, &problems, &e), 0);
+    if (values) ck_assert_int_eq(checkpoint_check_values(&spec, st, &problems, &e), 0);
+    safetensors_close(st);
+    return h->n;
+}
+
+static void expect_line(struct heard *h, const char *part) {
+    ck_assert(h->lines.data != NULL && !h->lines.failed);
+    ck_assert_msg(memmem(h->lines.data, h->lines.bytes, part, strlen(part)) != NULL,
+                  "\"%s\" not in:\n%.*s", part, (int)h->lines.bytes, h->lines.data);
+}
+
+START_TEST(every_tensor_that_is_wrong_is_named) {
+    struct folder_copy c;
+    struct heard h;
+    folder_copy_make(&c, ONE_FILE);
+    folder_copy_edit(&c, "config.json", "\"vocab_size\": 300", "\"vocab_size\": 301");
+    folder_copy_edit(&c, "model.safetensors", "model.norm.weight", "model.form.weight");
+    folder_copy_edit(&c, "model.safetensors", "layers.1.self_attn.k_proj",
+                     "layers.1.self_attn.x_proj");
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 6);
+    expect_line(&h, "tensor model.embed_tokens.weight: config.json asks for shape [301, 64]");
+    expect_line(&h, "tensor lm_head.weight: config.json asks for shape [301, 64]");
+    expect_line(&h, "tensor model.norm.weight is missing");
+    expect_line(&h, "tensor model.form.weight has no place in MixtralForCausalLM");
+    expect_line(&h, "tensor model.layers.1.self_attn.k_proj.weight is missing");
+    expect_line(&h, "tensor model.layers.1.self_attn.x_proj.weight has no place");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(a_type_that_weights_may_not_have_is_named) {
+    struct folder_copy c;
+    struct heard h;
+    folder_copy_make(&c, ONE_FILE);
+    folder_copy_edit(&c, "model.safetensors", "\"dtype\":\"F32\"", "\"dtype\":\"I32\"");
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 1);
+    expect_line(&h, "has type I32; only F32, F16 and BF16");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+// All experts of a layer are one tensor, with gates and ups: it is said once.
+START_TEST(a_tensor_of_many_matrices_is_named_once) {
+    struct folder_copy c;
+    struct heard h;
+    folder_copy_make(&c, STACKED);
+    folder_copy_edit(&c, "model.safetensors", "layers.1.mlp.experts.gate_up_proj\"",
+                     "layers.1.mlp.experts.gate_xx_proj\"");
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 2);
+    expect_line(&h, "tensor model.layers.1.mlp.experts.gate_up_proj is missing");
+    expect_line(&h, "gate_xx_proj has no place");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(every_shard_that_is_wrong_is_named) {
+    struct folder_copy c;
+    struct heard h;
+    char path[FOLDER_PATH_MAX];
+    folder_copy_make(&c, SHARDS);
+    folder_copy_path(&c, "model-00001-of-00002.safetensors", path);
+    ck_assert_int_eq(unlink(path), 0);
+    folder_copy_path(&c, "model-00002-of-00002.safetensors", path);
+    ck_assert_int_eq(truncate(path, 1000), 0);
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 2);
+    expect_line(&h, "model-00001-of-00002.safetensors");
+    expect_line(&h, "model-00002-of-00002.safetensors");
+    buf_finish(&h.lines);
+    folder_copy_path(&c, "model.safetensors.index.json", path);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 1);
+    expect_line(&h, "has neither model.safetensors nor model.safetensors.index.json");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(tensors_that_an_index_gets_wrong_are_all_named) {
+    struct folder_copy c;
+    struct heard h;
+    folder_copy_make(&c, SHARDS);
+    folder_copy_edit(&c, "model.safetensors.index.json", "\"model.norm.weight\"",
+                     "\"model.form.weight\"");
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 2);
+    expect_line(&h, "tensor model.form.weight is not in");
+    expect_line(&h, "tensor model.norm.weight of model-00002-of-00002.safetensors is not listed");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(numbers_that_are_not_finite_are_counted) {
+    struct folder_copy c;
+    struct heard h;
+    folder_copy_make(&c, ONE_FILE); // float32
+    folder_copy_poke(&c, "model.norm.weight", 3, 0x7fc00000u);
+    folder_copy_poke(&c, "model.norm.weight", 4, 0xff800000u);
+    folder_copy_poke(&c, "lm_head.weight", 0, 0x7f800000u);
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 0);
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 2);
+    expect_line(&h, "tensor lm_head.weight: 1 of its numbers");
+    expect_line(&h, "tensor model.norm.weight: 2 of its numbers are infinite or none");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+    folder_copy_make(&c, STACKED); // bfloat16
+    folder_copy_poke(&c, "model.layers.0.mlp.experts.down_proj", 77, 0x7f80);
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 1);
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
+// Billions of parameters, all and those of one token, as counted elsewhere.
+static const struct {
+    const char *config;
+    double all, active;
+} published[] = {
+    {"{\"architectures\": [\"DeepseekV3ForCausalLM\"], \"model_type\": \"kimi_k2\", "
+     "\"first_k_dense_replace\": 1, \"hidden_size\": 7168, \"intermediate_size\": 18432, "
+     "\"kv_lora_rank\": 512, \"max_position_embeddings\": 131072, \"moe_intermediate_size\": 2048, "
+     "\"n_group\": 1, \"n_routed_experts\": 384, \"n_shared_experts\": 1, "
+     "\"num_attention_heads\": 64, \"num_experts_per_tok\": 8, \"num_hidden_layers\": 61, "
+     "\"num_key_value_heads\": 64, \"q_lora_rank\": 1536, \"qk_nope_head_dim\": 128, "
+     "\"qk_rope_head_dim\": 64, \"topk_group\": 1, \"v_head_dim\": 128, \"vocab_size\": 163840, "
+     "\"rope_theta\": 50000.0, \"torch_dtype\": \"bfloat16\"}",
+     1026.41, 32.86},
+    {"{\"architectures\": [\"Grok1ModelForCausalLM\"], \"vocab_size\": 131072, "
+     "\"hidden_size\": 6144, \"intermediate_size\": 32768, \"num_hidden_layers\": 64, "
+     "\"num_attention_heads\": 48, \"num_key_value_heads\": 8, \"num_experts\": 8, "
+     "\"num_experts_per_tok\": 2, \"attn_output_multiplier\": 0.088, "
+     "\"embedding_multiplier_scale\": 78.4, \"output_multiplier_scale\": 0.577}",
+     315.69, 83.76}, // its tied head counted once
+};
+
+START_TEST(published_models_have_their_parameters) {
+    struct err_text e;
+    struct model_spec spec;
+    struct checkpoint_sizes sizes;
+    const struct spec_source source = {.config = published[_i].config,
+                                       .config_bytes = strlen(published[_i].config)};
+    int rc = spec_parse(&spec, &source, &e);
+    ck_assert_msg(rc == 0, "%s", e.text);
+    checkpoint_sizes(&sizes, &spec);
+    ck_assert_double_eq_tol((double)sizes.parameters / 1e9, published[_i].all, 0.02);
+    ck_assert_double_eq_tol((double)sizes.active / 1e9, published[_i].active, 0.02);
+}
+END_TEST
+
+int main(void) {
+    TCase *c = tcase_create("checkpoint");
+    tcase_add_test(c, every_tensor_that_is_wrong_is_named);
+    tcase_add_test(c, a_type_that_weights_may_not_have_is_named);
+    tcase_add_test(c, a_tensor_of_many_matrices_is_named_once);
+    tcase_add_test(c, every_shard_that_is_wrong_is_named);
+    tcase_add_test(c, tensors_that_an_index_gets_wrong_are_all_named);
+    tcase_add_test(c, numbers_that_are_not_finite_are_counted);
+    tcase_add_loop_test(c, published_models_have_their_parameters, 0,
+                        (int)(sizeof published / sizeof *published));
+    Suite *s = suite_create("model_checkpoint");
+    suite_add_tcase(s, c);
+    return suite_run(s);
+}
