@@ -22,5 +22,6 @@ int bench_command(struct ctl *c);
 int experts_command(struct ctl *c);
 int ready_command(struct ctl *c);
 int status_command(struct ctl *c);
+int verify_command(struct ctl *c, const char *folder);
 
 #endif

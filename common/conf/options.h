@@ -153,7 +153,7 @@ struct ctl_options {
     uint32_t max_tokens, requests, seed;
     int64_t watch; // ns, 0 = once
     bool json, all;
-    bool ignore_eos;
+    bool ignore_eos, values;
     const char *rate, *arrivals, *lengths;
     int64_t duration; // ns
 };

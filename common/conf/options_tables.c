@@ -245,6 +245,8 @@ static const struct option ctl_options[] = {
      .choices = "equal|drawn",
      .help = "bench: answers of --max-tokens each, or of 1 to nearly twice that (by --seed), so "
              "that they do not end together."},
+    {"values", OPTION_BOOL, CTL(values), .fallback = "false",
+     .help = "verify: also reads all weights and says where one is infinite or no number."},
     {"ignore-eos", OPTION_BOOL, CTL(ignore_eos), .fallback = "false",
      .help = "Every answer has max-tokens tokens."},
 };
@@ -270,7 +272,8 @@ const struct option_table worker_option_table = {
 const struct option_table ctl_option_table = {
     "moectl",
     " COMMAND",
-    "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready.",
+    "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready; and moectl verify "
+    "FOLDER looks at a model's.",
     ctl_options,
     sizeof ctl_options / sizeof ctl_options[0],
     &leader_option_table,

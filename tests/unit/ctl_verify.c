@@ -1,0 +1,110 @@
+// ctl_verify.c: the report of moectl verify: a folder that is fine, and folders with several things
+// wrong at once.
+#include "ctl/verify.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/harness/folder_copy.h"
+#include "tests/harness/suite.h"
+
+#define SEEDLING SOURCE_ROOT "/models/seedling"
+
+static struct buf report;
+
+static uint32_t verify(const char *folder, bool values) {
+    const struct verify_order order = {folder, values, 0};
+    buf_reset(&report);
+    uint32_t n = verify_folder(&report, &order);
+    ck_assert(!report.failed && report.bytes > 0);
+    return n;
+}
+
+static void expect(const char *part) {
+    ck_assert_msg(memmem(report.data, report.bytes, part, strlen(part)) != NULL,
+                  "\"%s\" not in:\n%.*s", part, (int)report.bytes, report.data);
+}
+
+START_TEST(a_folder_that_is_fine_is_told_in_one_table) {
+    ck_assert_uint_eq(verify(SEEDLING, true), 0);
+    expect("  family                  qwen3_moe (Qwen3MoeForCausalLM)\n");
+    expect("  parameters              7.49 M, of which a token uses 1.99 M\n");
+    expect("  experts                 16 a layer, 2 a token, 128 wide\n");
+    expect("  weights of a worker     of 1: 16.0 MB, 2: ");
+    expect(
+        "  checkpoint              fine: 230 tensors in 1 file, 15.0 MB; all values are finite\n");
+    expect("  tokenizer               fine: 2048 ids\n");
+    expect("  chat template           fine\n");
+    expect("It can be served.\n");
+}
+END_TEST
+
+START_TEST(every_part_is_looked_at_whatever_the_others_are_like) {
+    struct folder_copy c;
+    folder_copy_make(&c, SEEDLING);
+    folder_copy_edit(&c, "config.json", "\"num_hidden_layers\": 4", "\"num_hidden_layers\": 5");
+    folder_copy_write(&c, "generation_config.json", "{\"temperature\": 7}");
+    folder_copy_write(&c, "tokenizer.json", "{\"model\": {\"type\": \"Unigram\"}}");
+    folder_copy_write(&c, "chat_template.jinja", "{% include 'other' %}");
+    ck_assert_uint_ge(verify(c.folder, false), 3 + 20);
+    expect("generation_config.json  1 problem\n");
+    expect("generation_config.json: temperature must be a number between 0 and 2");
+    expect("tensor model.layers.4.input_layernorm.weight is missing");
+    expect(" more like these\n");
+    expect("tokenizer.json: version is not");
+    expect("include");
+    expect("It would be refused:\n");
+    // Without a spec the headers are all that can be told.
+    folder_copy_edit(&c, "config.json", "Qwen3MoeForCausalLM", "Qwen9MoeForCausalLM");
+    ck_assert_uint_eq(verify(c.folder, false), 4);
+    expect("architecture \"Qwen9MoeForCausalLM\" is not supported");
+    expect("checkpoint              not checked: 230 tensors");
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(a_template_is_tried_with_a_message) {
+    struct folder_copy c;
+    folder_copy_make(&c, SEEDLING);
+    folder_copy_write(&c, "chat_template.jinja", "{{ messages[0].content | nosuchfilter }}");
+    ck_assert_uint_eq(verify(c.folder, false), 1);
+    expect("chat template           1 problem\n");
+    expect("nosuchfilter");
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(values_are_read_when_they_are_asked_for) {
+    struct folder_copy c;
+    folder_copy_make(&c, SEEDLING);
+    folder_copy_poke(&c, "model.norm.weight", 1, 0x7fc0);
+    ck_assert_uint_eq(verify(c.folder, false), 0);
+    expect("weights not read (--values reads them)");
+    ck_assert_uint_eq(verify(c.folder, true), 1);
+    expect("tensor model.norm.weight: 1 of its numbers are infinite or none (NaN)");
+    folder_copy_remove(&c);
+}
+END_TEST
+
+START_TEST(what_is_left_out_is_counted) {
+    verify(TEST_DATA "/models/kimi-k25", false);
+    expect("49 tensors in 1 file, 68.6 kB, 2 of parts that are not served");
+    expect("tokenizer.json: there is no such file");
+    verify("/nowhere", false);
+    expect("cannot open /nowhere/config.json");
+}
+END_TEST
+
+int main(void) {
+    TCase *c = tcase_create("verify");
+    tcase_add_test(c, a_folder_that_is_fine_is_told_in_one_table);
+    tcase_add_test(c, every_part_is_looked_at_whatever_the_others_are_like);
+    tcase_add_test(c, a_template_is_tried_with_a_message);
+    tcase_add_test(c, values_are_read_when_they_are_asked_for);
+    tcase_add_test(c, what_is_left_out_is_counted);
+    Suite *s = suite_create("ctl_verify");
+    suite_add_tcase(s, c);
+    int failed = suite_run(s);
+    buf_finish(&report);
+    return failed;
+}
