@@ -17,7 +17,7 @@
 #include "leader/stream.h"
 #include "leader/tokens.h"
 
-#define RENDER_THREADS 2
+#define RENDER_THREADS 3 // large prompts leave one free
 #define JSON "application/json"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 

@@ -30,7 +30,8 @@ struct client_ops {
     void (*release)(void *self);
     const char *(*request_id)(const void *self); // final once parse returned
     int64_t (*arrived_ns)(const void *self);
-    int32_t (*key)(const void *self); // the number of its API key, or KEY_NONE
+    int32_t (*key)(const void *self);  // the number of its API key, or KEY_NONE
+    size_t (*bytes)(const void *self); // of the message, before it is parsed
     // Render thread, once: the call's message to a checked request. The message is dropped. As
     // openai_parse.
     int (*parse)(void *self, struct openai_request *out, const struct openai_defaults *defaults,

@@ -270,6 +270,12 @@ static int32_t key(const void *self) {
     return http_call_key(self);
 }
 
+static size_t body_bytes(const void *self) {
+    size_t bytes;
+    http_call_body(self, &bytes);
+    return bytes;
+}
+
 static int parse(struct http_call *call, bool chat, struct openai_request *out,
                  const struct openai_defaults *defaults, struct api_error *e) {
     struct openai_body body = {.chat = chat};
@@ -301,9 +307,9 @@ static bool on_gone(void *self, void (*left)(void *context), void *context) {
 #define TABLE(parse_kind)                                                                          \
     {                                                                                              \
         .hold = hold, .release = release, .request_id = request_id, .arrived_ns = arrived_ns,      \
-        .key = key, .parse = parse_kind, .gone = gone, .on_gone = on_gone, .unwanted = gone,       \
-        .note_logprobs = note_logprobs, .begin_scores = begin_scores, .note_scores = note_scores,  \
-        .hold_bytes = hold_bytes, .show = show, .fail = fail                                       \
+        .key = key, .bytes = body_bytes, .parse = parse_kind, .gone = gone, .on_gone = on_gone,    \
+        .unwanted = gone, .note_logprobs = note_logprobs, .begin_scores = begin_scores,            \
+        .note_scores = note_scores, .hold_bytes = hold_bytes, .show = show, .fail = fail           \
     }
 
 struct client http_answer_client(struct http_call *call, bool chat) {

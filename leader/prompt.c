@@ -18,6 +18,10 @@ static int too_long(const struct serving *s, const struct openai_request *r, str
 static int encode_failed(const struct serving *s, const struct openai_request *r, int code,
                          const char *text, struct api_error *e) {
     if (code == ERR_REQ_TOO_LARGE) return too_long(s, r, e);
+    if (code == ERR_REQ_ABORTED) {
+        api_error_set(e, 500, NULL, "%s", text);
+        return code;
+    }
     return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->prompt_field, "%s", text);
 }
 
@@ -80,13 +84,15 @@ static int render(const struct serving *s, const struct openai_request *r, struc
     return rc;
 }
 
-static int encode_chat(const struct serving *s, const struct openai_request *r, struct id_list *out,
-                       struct api_error *e) {
+static int encode_chat(const struct prompt_ask *a, struct id_list *out, struct api_error *e) {
+    const struct serving *s = a->serving;
+    const struct openai_request *r = a->request;
+    const struct encode_bounds bounds = {ids_max(s, r), a->watch};
     struct err_text text = {"memory is out"};
     struct chat_output prompt = {0};
     int rc = render(s, r, &prompt, e);
     if (rc != 0) return rc;
-    rc = tokenizer_encode_spans(s->tokenizer, &prompt, ids_max(s, r), out, &text);
+    rc = tokenizer_encode_spans(s->tokenizer, &prompt, &bounds, out, &text);
     chat_output_finish(&prompt);
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
@@ -95,14 +101,17 @@ static int encode_chat(const struct serving *s, const struct openai_request *r, 
 
 // A prompt that is no chat is the client's as a whole, so its special tokens count, and the model's
 // own ("<s>") are added unless the client says no.
-static int encode_text(const struct serving *s, const struct openai_request *r,
-                       const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
+static int encode_text(const struct prompt_ask *a, struct id_list *out, struct api_error *e) {
+    const struct serving *s = a->serving;
+    const struct openai_request *r = a->request;
+    const struct openai_prompt *p = &r->prompts[a->index];
     struct err_text text = {"memory is out"};
     const struct encode_text prompt = {.text = p->text,
                                        .bytes = p->text_bytes,
                                        .parse_special = true,
                                        .ids_max = ids_max(s, r),
-                                       .add_special = r->add_special_tokens};
+                                       .add_special = r->add_special_tokens,
+                                       .watch = a->watch};
     int rc = tokenizer_encode(s->tokenizer, &prompt, out, &text);
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);
 }
@@ -143,14 +152,15 @@ static void keep_last(struct id_list *l, uint32_t n) {
     l->n = n;
 }
 
-int prompt_encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
-                  struct id_list *out, struct api_error *e) {
-    const struct openai_prompt *p = r->chat ? NULL : &r->prompts[prompt];
+int prompt_encode(const struct prompt_ask *a, struct id_list *out, struct api_error *e) {
+    const struct serving *s = a->serving;
+    const struct openai_request *r = a->request;
+    const struct openai_prompt *p = r->chat ? NULL : &r->prompts[a->index];
     uint32_t kept = 0;
     int rc = r->truncate_prompt == 0 ? 0 : kept_ids(s, r, &kept, e);
     if (rc != 0) return rc;
-    rc = r->chat           ? encode_chat(s, r, out, e)
-         : p->text != NULL ? encode_text(s, r, p, out, e)
+    rc = r->chat           ? encode_chat(a, out, e)
+         : p->text != NULL ? encode_text(a, out, e)
                            : encode_ids(s, r, p, out, e);
     if (rc == 0 && kept != 0) keep_last(out, kept);
     return rc;

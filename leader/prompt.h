@@ -7,10 +7,15 @@
 
 #include "leader/serving.h"
 
+struct prompt_ask {
+    const struct serving *serving;
+    const struct openai_request *request;
+    uint32_t index; // of the prompt
+    const struct text_watch *watch;
+};
 // The ids of one prompt, at most max_model_len; truncate_prompt_tokens is done. On an error e names
-// the field.
-int prompt_encode(const struct serving *s, const struct openai_request *r, uint32_t prompt,
-                  struct id_list *out, struct api_error *e);
+// the field. ERR_REQ_ABORTED when the watch is over: nobody is to be told.
+int prompt_encode(const struct prompt_ask *a, struct id_list *out, struct api_error *e);
 // What ids say, special tokens too; appended to out. 0 or ERR_FATAL_NOMEM.
 int prompt_text(const struct serving *s, const uint32_t *ids, size_t n, struct buf *out);
 // An answer needs a prompt, and room behind it.

@@ -10,13 +10,14 @@
 #include "common/base/mem.h"
 #include "common/text/utf8.h"
 #include "leader/prompt.h"
+#include "leader/render_queue.h"
 #include "leader/salt.h"
 #include "leader/words.h"
 
 #define THREADS_MAX 16
 
 struct job {
-    struct queue_link link;  // first member
+    struct render_item item; // first member
     struct client client;    // held; of a generation
     struct render_task task; // run is NULL: a generation
 };
@@ -24,7 +25,7 @@ struct job {
 struct render {
     struct serving *serving;
     struct stream *stream;
-    struct queue jobs;
+    struct render_queue jobs;
     pthread_t threads[THREADS_MAX];
     uint32_t n_threads;
 };
@@ -167,11 +168,18 @@ static int make_choice(struct choice *c, const struct id_list *ids, struct reque
     return rc == 0 ? make_request(c, ids, out, e) : rc;
 }
 
+static bool is_unwanted(void *context) {
+    const struct client *client = context;
+    return client->ops->unwanted(client->self);
+}
+
 static int make_prompt_requests(struct generation *g, uint32_t prompt, struct request **list,
                                 struct api_error *e) {
     struct id_list ids = {0};
     uint32_t n = g->request.n;
-    int rc = prompt_encode(g->serving, &g->request, prompt, &ids, e);
+    const struct text_watch watch = {is_unwanted, &g->client};
+    const struct prompt_ask ask = {g->serving, &g->request, prompt, &watch};
+    int rc = prompt_encode(&ask, &ids, e);
     if (rc == 0) rc = prompt_check_room(g->serving, &g->request, ids.n, e);
     if (rc == 0 && openai_scores(&g->request) && !g->request.stream) rc = hold_scores(g, &ids, e);
     for (uint32_t k = 0; k < n && rc == 0; k++)
@@ -246,6 +254,11 @@ static void submit_all(struct generation *g, struct request **list) {
     client.ops->release(client.self);
 }
 
+static void log_left(const struct client *client) {
+    log_debug("render", "request %s left before it was queued",
+              client->ops->request_id(client->self));
+}
+
 static void submit(struct generation *g, struct request **list) {
     struct meter *m = &g->serving->meter;
     histogram_observe(&m->n_choices, g->request.n);
@@ -254,8 +267,7 @@ static void submit(struct generation *g, struct request **list) {
     struct client client = g->client;
     client.ops->hold(client.self);
     if (!client.ops->on_gone(client.self, client_left, g)) {
-        log_debug("render", "request %s left before it was queued",
-                  client.ops->request_id(client.self));
+        log_left(&client);
         client.ops->release(client.self);
         admit_release(&g->serving->admit, g->n_choices);
         destroy_requests(list, g->n_choices);
@@ -339,6 +351,10 @@ static void work(struct render *r, struct client client) {
     if (rc != 0) admit_release(&s->admit, 1);
     if (rc == 0) rc = start(r, client, &request, &e);
     if (rc == 0) return;
+    if (rc == ERR_REQ_ABORTED) {
+        log_left(&client);
+        return;
+    }
     if (e.status < 429) counter_add(&s->meter.rejected[REJECT_INVALID], 1);
     request_log_refused(s, &client, &e);
     client.ops->fail(client.self, false, &e);
@@ -351,9 +367,10 @@ static void run_task(struct render *r, const struct render_task *task) {
 
 static void *render_thread(void *context) {
     struct render *r = context;
-    struct queue_link *link;
-    while ((link = queue_take(&r->jobs)) != NULL) {
-        struct job *job = (struct job *)link;
+    struct render_item *item;
+    while ((item = render_queue_take(&r->jobs)) != NULL) {
+        struct job *job = (struct job *)item;
+        bool large = item->large;
         if (job->task.run != NULL) {
             run_task(r, &job->task);
         } else {
@@ -361,6 +378,7 @@ static void *render_thread(void *context) {
             job->client.ops->release(job->client.self);
         }
         mem_free(job);
+        render_queue_done(&r->jobs, large);
     }
     return NULL;
 }
@@ -371,8 +389,8 @@ int render_create(struct render **out, struct serving *s, struct stream *stream,
     if (r == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the render pool");
     r->serving = s;
     r->stream = stream;
-    queue_init(&r->jobs);
-    check(n_threads <= THREADS_MAX);
+    check(n_threads >= 1 && n_threads <= THREADS_MAX);
+    render_queue_init(&r->jobs, n_threads > 1 ? n_threads - 1 : 1);
     while (r->n_threads < n_threads &&
            pthread_create(&r->threads[r->n_threads], NULL, render_thread, r) == 0)
         r->n_threads++;
@@ -386,10 +404,10 @@ int render_create(struct render **out, struct serving *s, struct stream *stream,
 
 void render_destroy(struct render *r) {
     if (r == NULL) return;
-    queue_close(&r->jobs);
+    render_queue_close(&r->jobs);
     for (uint32_t i = 0; i < r->n_threads; i++)
         pthread_join(r->threads[i], NULL);
-    queue_finish(&r->jobs);
+    render_queue_finish(&r->jobs);
     mem_free(r);
 }
 
@@ -407,7 +425,7 @@ bool render_take(struct render *r, struct client client) {
     }
     client.ops->hold(client.self);
     job->client = client;
-    queue_push(&r->jobs, &job->link);
+    render_queue_push(&r->jobs, &job->item, client.ops->bytes(client.self));
     return true;
 }
 
@@ -422,6 +440,6 @@ int render_run(struct render *r, const struct render_task *task, struct api_erro
         return api_error_set(e, 503, NULL, "memory is out.");
     }
     job->task = *task;
-    queue_push(&r->jobs, &job->link);
+    render_queue_push(&r->jobs, &job->item, task->bytes);
     return 0;
 }

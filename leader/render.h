@@ -24,6 +24,7 @@ bool render_take(struct render *r, struct client client);
 struct render_task {
     void (*run)(struct serving *s, void *context); // render thread, once
     void *context;
+    size_t bytes; // of the message
 };
 // Any thread. On an error (no place, draining) e is filled and the task will not run.
 int render_run(struct render *r, const struct render_task *task, struct api_error *e);

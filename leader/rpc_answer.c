@@ -58,6 +58,10 @@ static int make_deltas(struct rpc_call *c, uint32_t n, struct api_error *e) {
     return 0;
 }
 
+static size_t message_bytes(const void *self) {
+    return ((const struct rpc_call *)self)->message_bytes;
+}
+
 static int parse(void *self, struct openai_request *out, const struct openai_defaults *defaults,
                  struct api_error *e) {
     struct rpc_call *c = self;
@@ -301,6 +305,7 @@ struct client rpc_call_client(struct rpc_call *c) {
         .request_id = request_id,
         .arrived_ns = arrived_ns,
         .key = key,
+        .bytes = message_bytes,
         .parse = parse,
         .gone = gone,
         .on_gone = on_gone,

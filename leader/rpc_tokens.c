@@ -79,19 +79,24 @@ static int write_ids(const struct serving *s, const struct id_list *ids, bool to
     return 0;
 }
 
-static int encode(const struct serving *s, const struct openai_request *r, bool tokens,
-                  struct buf *out, struct api_error *e) {
+static bool is_over(void *context) {
+    return atomic_load(&((struct tokens_call *)context)->over);
+}
+
+static int encode(const struct prompt_ask *ask, bool tokens, struct buf *out, struct api_error *e) {
+    const struct serving *s = ask->serving;
     struct id_list ids = {0};
-    int rc = prompt_check_model(s, r, e);
-    if (rc == 0) rc = prompt_encode(s, r, 0, &ids, e);
+    int rc = prompt_check_model(s, ask->request, e);
+    if (rc == 0) rc = prompt_encode(ask, &ids, e);
     if (rc == 0 && write_ids(s, &ids, tokens, out) != 0)
         rc = api_error_set(e, 500, NULL, "memory is out.");
     id_list_finish(&ids);
     return rc;
 }
 
-static int tokenize(const struct serving *s, const ProtobufCMessage *message, struct buf *out,
+static int tokenize(struct tokens_call *c, const ProtobufCMessage *message, struct buf *out,
                     struct api_error *e) {
+    const struct serving *s = c->rpc->config.serving;
     const Moesaic__V1__TokenizeRequest *m = (const Moesaic__V1__TokenizeRequest *)message;
     struct rpc_prompt p = {.text = m->text,
                            .n_messages = m->n_messages,
@@ -112,7 +117,9 @@ static int tokenize(const struct serving *s, const ProtobufCMessage *message, st
     if (m->text[0] != '\0' && m->n_messages != 0)
         return api_error_set(e, 400, "text", "only one of 'text' and 'messages' may be given.");
     int rc = begin(&r, &p, m->model, &fields);
-    if (rc == 0) rc = encode(s, &r, m->return_tokens, out, e);
+    const struct text_watch watch = {is_over, c};
+    const struct prompt_ask ask = {s, &r, 0, &watch};
+    if (rc == 0) rc = encode(&ask, m->return_tokens, out, e);
     openai_request_finish(&r);
     return rc;
 }
@@ -143,7 +150,7 @@ static int detokenize(const struct serving *s, const ProtobufCMessage *message, 
     return rc;
 }
 
-static int make_answer(const struct tokens_call *c, struct buf *out, struct api_error *e) {
+static int make_answer(struct tokens_call *c, struct buf *out, struct api_error *e) {
     const struct serving *s = c->rpc->config.serving;
     const ProtobufCMessageDescriptor *kind = c->kind == RPC_TOKENIZE
                                                  ? &moesaic__v1__tokenize_request__descriptor
@@ -153,7 +160,7 @@ static int make_answer(const struct tokens_call *c, struct buf *out, struct api_
     int rc = rpc_unpack(&u, kind, &message, e);
     if (rc == 0) rc = rpc_walk(kind, &message, e);
     if (rc == 0)
-        rc = c->kind == RPC_TOKENIZE ? tokenize(s, u.message, out, e)
+        rc = c->kind == RPC_TOKENIZE ? tokenize(c, u.message, out, e)
                                      : detokenize(s, u.message, out, e);
     rpc_unpacked_finish(&u);
     return rc == 0 && out->failed ? api_error_set(e, 500, NULL, "memory is out.") : rc;
@@ -166,9 +173,10 @@ static void run(struct serving *s, void *context) {
     struct buf out;
     (void)s;
     buf_init(&out, 0);
-    if (atomic_load(&c->over)) {
+    int rc = atomic_load(&c->over) ? ERR_REQ_ABORTED : make_answer(c, &out, &e);
+    if (rc == ERR_REQ_ABORTED) {
         // There is nobody left to tell.
-    } else if (make_answer(c, &out, &e) != 0) {
+    } else if (rc != 0) {
         fail(c, &e);
     } else {
         grpc_server_call_send(c->grpc, out.bytes == 0 ? "" : out.data, out.bytes);
@@ -223,7 +231,7 @@ static void message(void *context, void *state, const uint8_t *data, size_t byte
         fail(c, &e);
         return;
     }
-    struct render_task task = {run, c};
+    struct render_task task = {run, c, bytes};
     atomic_fetch_add_explicit(&c->refs, 1, memory_order_relaxed);
     if (render_run(c->rpc->config.render, &task, &e) == 0) return;
     fail(c, &e);

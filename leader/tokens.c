@@ -22,10 +22,16 @@ static void write_strings(struct buf *out, const struct tokenizer *t, const stru
     buf_text(out, "]");
 }
 
-static int encode(const struct serving *s, const struct openai_request *r, struct buf *out,
-                  struct api_error *e) {
+static bool is_gone(void *context) {
+    return http_call_gone(context);
+}
+
+static int encode(const struct serving *s, const struct openai_request *r, struct http_call *call,
+                  struct buf *out, struct api_error *e) {
     struct id_list ids = {0};
-    int rc = prompt_encode(s, r, 0, &ids, e);
+    struct text_watch watch = {is_gone, call};
+    const struct prompt_ask ask = {s, r, 0, &watch};
+    int rc = prompt_encode(&ask, &ids, e);
     if (rc == 0) {
         buf_format(out, "{\"count\":%zu,\"max_model_len\":%u", ids.n, s->max_model_len);
         write_ids(out, &ids);
@@ -77,7 +83,7 @@ static void answer(struct serving *s, struct http_call *call, enum tokens_kind k
     if (rc == 0) {
         rc = prompt_check_model(s, &r, &e);
         if (rc == 0)
-            rc = kind == TOKENS_ENCODE ? encode(s, &r, &reply.body, &e)
+            rc = kind == TOKENS_ENCODE ? encode(s, &r, call, &reply.body, &e)
                                        : decode(s, &r, &reply.body, &e);
         openai_request_finish(&r);
     }
@@ -87,7 +93,7 @@ static void answer(struct serving *s, struct http_call *call, enum tokens_kind k
         return;
     }
     buf_finish(&reply.body);
-    http_answer_error(call, &e);
+    if (rc != ERR_REQ_ABORTED) http_answer_error(call, &e);
 }
 
 static void run_encode(struct serving *s, void *context) {
@@ -101,7 +107,8 @@ static void run_decode(struct serving *s, void *context) {
 }
 
 void tokens_take(struct render *r, struct http_call *call, enum tokens_kind kind) {
-    struct render_task task = {kind == TOKENS_ENCODE ? run_encode : run_decode, call};
+    struct render_task task = {kind == TOKENS_ENCODE ? run_encode : run_decode, call, 0};
+    http_call_body(call, &task.bytes);
     struct api_error e;
     http_call_hold(call);
     if (render_run(r, &task, &e) == 0) return;

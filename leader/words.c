@@ -16,7 +16,7 @@ struct words {
 
 static int encode(struct words *w, const char *text, size_t bytes, struct id_list *out) {
     struct err_text cause;
-    struct encode_text whole = {text, bytes, false, BAD_WORD_TOKENS_MAX, false};
+    struct encode_text whole = {text, bytes, false, BAD_WORD_TOKENS_MAX, false, NULL};
     int rc = tokenizer_encode(w->tokenizer, &whole, out, &cause);
     if (rc == 0) return 0;
     if (rc == ERR_REQ_TOO_LARGE)

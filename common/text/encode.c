@@ -22,6 +22,7 @@ struct encoder {
     struct normalize_work normal; // the gap at hand, normalised
     struct buf spaced;            // and with its spaces set
     bool at_start;                // the gap is where the whole text begins
+    const struct text_watch *watch;
     struct id_list *out;
     size_t ids_max;
     struct err_text *e;
@@ -77,13 +78,14 @@ static int encode_piece(struct encoder *x, const char *piece, size_t n) {
 
 static int encode_ordinary(struct encoder *x, const char *text, size_t n) {
     if (n >= INT32_MAX) return too_large(x);
-    int rc = split_run(&x->split, text, n, x->e);
-    if (rc == ERR_FATAL_NOMEM) return no_memory(x);
-    for (size_t i = 0; i < x->split.pieces.n && rc == 0; i++) {
-        struct split_piece piece = x->split.pieces.list[i];
+    // Piece by piece: a text of too many tokens is not cut beyond the last that fits.
+    struct split_piece piece;
+    int rc = 0;
+    split_start(&x->split, text, n);
+    while (rc == 0 && split_next(&x->split, &piece, &rc, x->e))
         rc = encode_piece(x, text + piece.begin, piece.end - piece.begin);
-    }
-    return rc;
+    if (rc == ERR_REQ_ABORTED) return err_set(x->e, rc, "nobody waits for the text any more");
+    return rc == ERR_FATAL_NOMEM ? no_memory(x) : rc;
 }
 
 // Writes marks for spaces and the space that the text begins with by rule.
@@ -274,6 +276,7 @@ static int encode_prompt(struct encoder *x, const struct chat_output *prompt) {
         x->normal.runs[i].list = mem_array(prompt->n_spans, sizeof(struct run));
     bpe_init(&x->bpe, &x->tokenizer->vocab);
     int rc = split_work_init(&x->split, &x->tokenizer->splitter);
+    x->split.watch = x->watch;
     if (rc != 0 || runs.list == NULL || x->normal.runs[0].list == NULL ||
         x->normal.runs[1].list == NULL) {
         rc = no_memory(x);
@@ -288,9 +291,11 @@ static int encode_prompt(struct encoder *x, const struct chat_output *prompt) {
 }
 
 int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *prompt,
-                           size_t ids_max, struct id_list *out, struct err_text *e) {
-    struct encoder x = {.tokenizer = t, .out = out, .ids_max = ids_max, .e = e};
-    if (out->n > ids_max) return too_large(&x);
+                           const struct encode_bounds *bounds, struct id_list *out,
+                           struct err_text *e) {
+    struct encoder x = {
+        .tokenizer = t, .watch = bounds->watch, .out = out, .ids_max = bounds->ids_max, .e = e};
+    if (out->n > x.ids_max) return too_large(&x);
     if (prompt->bytes == 0) return 0;
     size_t n_before = out->n;
     int rc = encode_prompt(&x, prompt);
@@ -312,9 +317,10 @@ int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, 
     struct chat_span span = {.end = text->bytes, .trusted = text->parse_special};
     struct chat_output whole = {.bytes = text->bytes, .spans = &span, .n_spans = 1};
     memcpy(&whole.text, &text->text, sizeof whole.text); // encode_spans only reads it
+    const struct encode_bounds bounds = {text->ids_max, text->watch};
     size_t n_before = out->n;
     int rc = append_affix(t, &t->before, text, out, e);
-    if (rc == 0) rc = tokenizer_encode_spans(t, &whole, text->ids_max, out, e);
+    if (rc == 0) rc = tokenizer_encode_spans(t, &whole, &bounds, out, e);
     if (rc == 0) rc = append_affix(t, &t->after, text, out, e);
     if (rc != 0) out->n = n_before;
     return rc;

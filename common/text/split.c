@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/text/pattern.h"
+#include "common/text/tokenizer.h"
 
 // A pattern of a real tokenizer takes a few steps a byte; one that backtracks over a run of blanks
 // takes two more each.
@@ -16,6 +17,7 @@
 #define MATCH_STEPS_PER_BYTE 64u
 #define MATCH_HEAP_KIB_MAX (256u << 10)
 #define MATCH_DEPTH_MAX 10000000u
+#define MATCHES_PER_LOOK 1024u // at the watch: it takes a lock, a match less than a microsecond
 
 static void *pcre_alloc(size_t bytes, void *unused) {
     (void)unused;
@@ -104,21 +106,7 @@ int split_work_init(struct split_work *w, const struct splitter *s) {
 void split_work_finish(struct split_work *w) {
     pcre2_match_data_free(w->match);
     pcre2_match_context_free(w->context);
-    mem_free(w->pieces.list);
-    mem_free(w->spare.list);
     *w = (struct split_work){0};
-}
-
-static int add_piece(struct split_pieces *p, size_t begin, size_t end) {
-    if (p->n == p->capacity) {
-        size_t capacity = p->capacity < 64 ? 64 : 2 * p->capacity;
-        struct split_piece *list = mem_resize(p->list, capacity * sizeof *list);
-        if (list == NULL) return ERR_FATAL_NOMEM;
-        p->list = list;
-        p->capacity = capacity;
-    }
-    p->list[p->n++] = (struct split_piece){(uint32_t)begin, (uint32_t)end};
-    return 0;
 }
 
 static int match_failed(int code, struct err_text *e) {
@@ -133,71 +121,123 @@ static uint32_t match_steps(size_t n) {
     return steps < UINT32_MAX ? (uint32_t)steps : UINT32_MAX;
 }
 
-// Matches and gaps of one piece, left to right, joined by the behaviour.
-struct joiner {
-    struct split_pieces *out;
-    enum split_behavior behavior;
-    bool invert;
-    bool any, last_matched; // whether there was one before, and whether it was a match
-};
+// --- one stage, piece by piece
 
-static bool joins(const struct joiner *j, bool matched) {
-    if (!j->any) return false;
-    switch (j->behavior) {
-    case SPLIT_CONTIGUOUS: return matched == j->last_matched;
-    case SPLIT_TO_PREVIOUS: return matched && !j->last_matched;
-    case SPLIT_TO_NEXT: return !matched && j->last_matched;
+static bool is_empty(const struct split_piece *p) {
+    return p->begin == p->end;
+}
+
+// A piece is a subject of its own: look-arounds do not see beyond it.
+static void begin_piece(struct split_cursor *c, const struct split_piece *subject) {
+    *c = (struct split_cursor){.subject = *subject, .at = subject->begin};
+}
+
+static bool joins(const struct split_cursor *c, enum split_behavior behavior, bool matched) {
+    if (!c->any) return false;
+    switch (behavior) {
+    case SPLIT_CONTIGUOUS: return matched == c->last_matched;
+    case SPLIT_TO_PREVIOUS: return matched && !c->last_matched;
+    case SPLIT_TO_NEXT: return !matched && c->last_matched;
     default: return false;
     }
 }
 
-static int join(struct joiner *j, size_t begin, size_t end, bool matched) {
-    if (j->invert) matched = !matched;
-    if (begin == end || (j->behavior == SPLIT_REMOVED && matched)) return 0;
-    bool joined = joins(j, matched);
-    j->any = true;
-    j->last_matched = matched;
-    if (!joined) return add_piece(j->out, begin, end);
-    j->out->list[j->out->n - 1].end = (uint32_t)end;
+// Adds a match or a gap to what it belongs to. True when a piece before it is complete, which goes
+// to out.
+static bool join(struct split_cursor *c, const struct split_stage *stage, struct split_piece part,
+                 bool matched, struct split_piece *out) {
+    if (stage->invert) matched = !matched;
+    if (is_empty(&part) || (stage->behavior == SPLIT_REMOVED && matched)) return false;
+    bool joined = joins(c, stage->behavior, matched);
+    c->any = true;
+    c->last_matched = matched;
+    if (joined) {
+        c->joined.end = part.end;
+        return false;
+    }
+    *out = c->joined;
+    c->joined = part;
+    return !is_empty(out);
+}
+
+static bool is_over(struct split_work *w) {
+    return ++w->n_matches % MATCHES_PER_LOOK == 0 && w->watch != NULL &&
+           w->watch->over(w->watch->context);
+}
+
+// Finds the next match in the subject, behind at; the subject's empty end when there is none.
+static int find_match(struct split_work *w, const struct split_stage *stage, struct split_cursor *c,
+                      struct err_text *e) {
+    const struct split_piece *s = &c->subject;
+    size_t n = s->end - s->begin;
+    if (is_over(w)) return ERR_REQ_ABORTED;
+    pcre2_set_match_limit(w->context, match_steps(n));
+    // The text was checked once; checking again at each match would be quadratic.
+    int code = pcre2_match(stage->code, (PCRE2_SPTR)w->text + s->begin, n, c->at - s->begin,
+                           PCRE2_NO_UTF_CHECK, w->match, w->context);
+    c->match = (struct split_piece){s->end, s->end};
+    if (code == PCRE2_ERROR_NOMATCH) return 0;
+    if (code < 0) return match_failed(code, e);
+    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(w->match);
+    check(range[1] > range[0] && range[0] >= c->at - s->begin && range[1] <= n);
+    c->match = (struct split_piece){s->begin + (uint32_t)range[0], s->begin + (uint32_t)range[1]};
     return 0;
 }
 
-// Cuts a piece of the text by one stage. It is a subject of its own: look-arounds do not see beyond
-// it.
-static int split_one(struct split_work *w, const struct split_stage *stage, const char *text,
-                     struct split_piece piece, struct err_text *e) {
-    struct joiner j = {.out = &w->spare, .behavior = stage->behavior, .invert = stage->invert};
-    PCRE2_SPTR subject = (PCRE2_SPTR)text + piece.begin;
-    size_t n = piece.end - piece.begin, at = 0;
-    const PCRE2_SIZE *range = pcre2_get_ovector_pointer(w->match);
-    pcre2_set_match_limit(w->context, match_steps(n));
-    while (at < n) {
-        // The text was checked once; checking again at each match would be quadratic.
-        int code =
-            pcre2_match(stage->code, subject, n, at, PCRE2_NO_UTF_CHECK, w->match, w->context);
-        if (code == PCRE2_ERROR_NOMATCH) break;
-        if (code < 0) return match_failed(code, e);
-        check(range[1] > range[0] && range[0] >= at && range[1] <= n);
-        if (join(&j, piece.begin + at, piece.begin + range[0], false) != 0) return ERR_FATAL_NOMEM;
-        if (join(&j, piece.begin + range[0], piece.begin + range[1], true) != 0)
-            return ERR_FATAL_NOMEM;
-        at = range[1];
+// True with the stage's next piece of its subject; false when the subject is used up, or on an
+// error.
+static bool cut(struct split_work *w, uint32_t index, struct split_piece *out, int *rc,
+                struct err_text *e) {
+    const struct split_stage *stage = &w->splitter->stages[index];
+    struct split_cursor *c = &w->cursors[index];
+    while (c->at < c->subject.end) {
+        struct split_piece part = c->match;
+        bool matched = !is_empty(&part);
+        if (!matched) { // what lies before the next match comes first
+            *rc = find_match(w, stage, c, e);
+            if (*rc != 0) return false;
+            part = (struct split_piece){c->at, c->match.begin};
+        }
+        if (matched) c->match = (struct split_piece){0};
+        c->at = part.end;
+        if (join(c, stage, part, matched, out)) return true;
     }
-    return join(&j, piece.begin + at, piece.end, false);
+    *out = c->joined;
+    c->joined = (struct split_piece){0};
+    return !is_empty(out);
 }
 
-int split_run(struct split_work *w, const char *text, size_t n, struct err_text *e) {
+// --- all stages
+
+void split_start(struct split_work *w, const char *text, size_t n) {
     check(n < INT32_MAX);
-    w->pieces.n = 0;
-    if (n == 0) return 0;
-    int rc = add_piece(&w->pieces, 0, n);
-    for (uint32_t stage = 0; stage < w->splitter->n_stages && rc == 0; stage++) {
-        w->spare.n = 0;
-        for (size_t i = 0; i < w->pieces.n && rc == 0; i++)
-            rc = split_one(w, &w->splitter->stages[stage], text, w->pieces.list[i], e);
-        struct split_pieces done = w->pieces;
-        w->pieces = w->spare;
-        w->spare = done;
+    w->text = text;
+    w->whole = (struct split_piece){0, (uint32_t)n};
+    for (uint32_t i = 0; i < w->splitter->n_stages; i++)
+        w->cursors[i] = (struct split_cursor){0};
+    if (w->splitter->n_stages > 0) begin_piece(&w->cursors[0], &w->whole);
+}
+
+bool split_next(struct split_work *w, struct split_piece *out, int *rc, struct err_text *e) {
+    uint32_t n = w->splitter->n_stages;
+    *rc = 0;
+    if (n == 0) {
+        *out = w->whole;
+        w->whole.begin = w->whole.end;
+        return !is_empty(out);
     }
-    return rc;
+    // From the last stage back to one that has a piece left, and forward again with it.
+    for (uint32_t stage = n - 1;;) {
+        struct split_piece piece;
+        if (cut(w, stage, &piece, rc, e)) {
+            if (stage + 1 == n) {
+                *out = piece;
+                return true;
+            }
+            begin_piece(&w->cursors[++stage], &piece);
+        } else {
+            if (*rc != 0 || stage == 0) return false;
+            stage--;
+        }
+    }
 }

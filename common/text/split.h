@@ -59,22 +59,36 @@ struct split_piece {
     uint32_t begin, end;
 };
 
-struct split_pieces {
-    struct split_piece *list;
-    size_t n, capacity;
+// Where a stage is in its piece of the text.
+struct split_cursor {
+    struct split_piece subject; // what it cuts; empty: it needs the next
+    uint32_t at;                // what lies before is in pieces
+    struct split_piece match;   // found, not yet handed on; empty: none
+    struct split_piece joined;  // what matches and gaps came to so far; empty: nothing
+    bool any, last_matched;     // whether there was one before, and whether it was a match
 };
+
+struct text_watch; // tokenizer.h
 
 struct split_work {
     const struct splitter *splitter;
+    const struct text_watch *watch; // NULL: it is always wanted
     struct pcre2_real_match_context_8 *context;
     struct pcre2_real_match_data_8 *match;
-    struct split_pieces pieces; // the result of split_run, in order
-    struct split_pieces spare;
+    struct split_cursor cursors[SPLIT_STAGES_MAX];
+    struct split_piece whole; // without stages: the text, until it is taken
+    const char *text;
+    uint32_t n_matches; // so far, for the watch
 };
 
 int split_work_init(struct split_work *w, const struct splitter *s);
 void split_work_finish(struct split_work *w);
-// Cuts valid UTF-8 text[0, n), n < 2^31. ERR_REQ_TOO_LARGE when a match needs too many steps.
-int split_run(struct split_work *w, const char *text, size_t n, struct err_text *e);
+// Begins with valid UTF-8 text[0, n), n < 2^31, which stays until the last piece is taken.
+void split_start(struct split_work *w, const char *text, size_t n);
+// The next piece, in order; it is never empty. Only as much of the text is matched as the piece
+// needs, so that who has enough pieces stops. False at the end, or on an error: *rc is
+// ERR_REQ_TOO_LARGE when a match needs too many steps, ERR_REQ_ABORTED when the watch says so, else
+// 0 or ERR_FATAL_NOMEM.
+bool split_next(struct split_work *w, struct split_piece *out, int *rc, struct err_text *e);
 
 #endif

@@ -14,6 +14,12 @@
 
 struct tokenizer;
 
+// Asked now and then during long work: true when nobody wants the result any more.
+struct text_watch {
+    bool (*over)(void *context);
+    void *context;
+};
+
 int tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, struct err_text *e);
 // folder/tokenizer.json, else folder/tiktoken.model, each with what tokenizer_config.json says
 // about tokens to add.
@@ -45,11 +51,12 @@ struct encode_text {
     bool parse_special;
     size_t ids_max; // that the list may hold in the end
     bool add_special;
+    const struct text_watch *watch; // NULL: the ids are always wanted
 };
 
 // Appends the ids of a text. Invalid UTF-8 becomes U+FFFD first. Time is O(n log n).
-// ERR_REQ_TOO_LARGE when out would hold more than ids_max ids; on any error out is as it was
-// before.
+// ERR_REQ_TOO_LARGE when out would hold more than ids_max ids, as soon as it would;
+// ERR_REQ_ABORTED when the watch is over; on any error out is as it was before.
 int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, struct id_list *out,
                      struct err_text *e);
 
@@ -57,8 +64,13 @@ int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, 
 // spans are one text, so without added tokens in users' text the ids are those of the whole text
 // with parse_special. The spans must cover the text in order.
 struct chat_output;
+struct encode_bounds {
+    size_t ids_max;
+    const struct text_watch *watch;
+};
 int tokenizer_encode_spans(const struct tokenizer *t, const struct chat_output *prompt,
-                           size_t ids_max, struct id_list *out, struct err_text *e);
+                           const struct encode_bounds *bounds, struct id_list *out,
+                           struct err_text *e);
 
 // Streaming detokeniser: bytes that form whole UTF-8 characters come out; a cut character waits for
 // its next token. All pushes and the finish together are what Hugging Face decodes the ids to at

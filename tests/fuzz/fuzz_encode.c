@@ -89,7 +89,8 @@ static void encode_cut(const struct tokenizer *t, struct chat_output *prompt, ui
         at = end;
     }
     struct err_text e = {""};
-    check(tokenizer_encode_spans(t, prompt, prompt->bytes * 4 + 16, ids, &e) == 0);
+    check(tokenizer_encode_spans(t, prompt, &(struct encode_bounds){prompt->bytes * 4 + 16, NULL},
+                                 ids, &e) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

@@ -18,7 +18,7 @@ static void use(const struct tokenizer *t) {
         "Hello, <|im_start|> w\xc3\xb6rld's 12345  \n\n \xff e\xcc\x81 <|x|>";
     struct id_list ids = {0};
     struct err_text e;
-    struct encode_text whole = {text, sizeof text - 1, false, 1000, true};
+    struct encode_text whole = {text, sizeof text - 1, false, 1000, true, NULL};
     char *out = mem_alloc(detok_bytes_max(t));
     struct detok d;
     detok_init(&d, t, false);

@@ -11,7 +11,7 @@ static void load_texts(struct toy_house *h, const char *model, const char *text)
     ck_assert_msg(spec_load(&h->spec, model, &e) == 0, "%s", e.text);
     ck_assert_msg(tokenizer_load(&h->tokenizer, model, &e) == 0, "%s", e.text);
     ck_assert_msg(chat_template_load(&h->chat_template, model, &e) == 0, "%s", e.text);
-    struct encode_text answer = {text, strlen(text), false, 1000, false};
+    struct encode_text answer = {text, strlen(text), false, 1000, false, NULL};
     ck_assert_msg(tokenizer_encode(h->tokenizer, &answer, &h->answer, &e) == 0, "%s", e.text);
 }
 

@@ -314,7 +314,8 @@ static void encode_chat(const json_t *messages, struct id_list *ids) {
     ck_assert_int_eq(tokenizer_load(&tokenizer, SOURCE_ROOT "/models/seedling", &e), 0);
     json_t *variables = json_pack("{s:O, s:b}", "messages", messages, "add_generation_prompt", 1);
     ck_assert_int_eq(chat_template_render(t, variables, CASES_WALL_NS, &out, &e), 0);
-    ck_assert_int_eq(tokenizer_encode_spans(tokenizer, &out, 100000, ids, &e), 0);
+    ck_assert_int_eq(
+        tokenizer_encode_spans(tokenizer, &out, &(struct encode_bounds){100000, NULL}, ids, &e), 0);
     json_decref(variables);
     chat_output_finish(&out);
     tokenizer_destroy(tokenizer);

@@ -68,12 +68,14 @@ static void check_case(const json_t *one, char *text) {
     size_t n = from_hex(hex, text);
     struct id_list ids = {0};
     struct err_text e = {""};
-    ck_assert_msg(tokenizer_encode(tokenizer, &(struct encode_text){text, n, true, IDS_MAX, false},
-                                   &ids, &e) == 0,
+    ck_assert_msg(tokenizer_encode(tokenizer,
+                                   &(struct encode_text){text, n, true, IDS_MAX, false, NULL}, &ids,
+                                   &e) == 0,
                   "%s", e.text);
     assert_ids(&ids, found, "added tokens found", hex);
     ids.n = 0;
-    ck_assert_msg(tokenizer_encode(tokenizer, &(struct encode_text){text, n, false, IDS_MAX, false},
+    ck_assert_msg(tokenizer_encode(tokenizer,
+                                   &(struct encode_text){text, n, false, IDS_MAX, false, NULL},
                                    &ids, &e) == 0,
                   "%s", e.text);
     assert_ids(&ids, json_is_null(plain) ? found : plain, "added tokens as text", hex);
@@ -142,7 +144,9 @@ static void check_spans(const json_t *one, char *text) {
         // A boundary inside wrong UTF-8 is the caller's doing; the text is repaired as a whole all
         // the same.
         ids.n = 0;
-        ck_assert_int_eq(tokenizer_encode_spans(tokenizer, &prompt, IDS_MAX, &ids, &e), 0);
+        ck_assert_int_eq(tokenizer_encode_spans(tokenizer, &prompt,
+                                                &(struct encode_bounds){IDS_MAX, NULL}, &ids, &e),
+                         0);
         assert_ids(&ids, json_array_get(one, 1), "spans",
                    json_string_value(json_array_get(one, 0)));
     }
@@ -165,7 +169,9 @@ static size_t encode_spans(const struct chat_span *spans, size_t n_spans, const 
     memcpy(prompt.spans, spans, n_spans * sizeof *spans);
     struct id_list list = {0};
     struct err_text e;
-    ck_assert_int_eq(tokenizer_encode_spans(tokenizer, &prompt, 256, &list, &e), 0);
+    ck_assert_int_eq(
+        tokenizer_encode_spans(tokenizer, &prompt, &(struct encode_bounds){256, NULL}, &list, &e),
+        0);
     size_t n = list.n;
     memcpy(ids, list.ids, n * sizeof *ids);
     id_list_finish(&list);
@@ -198,14 +204,66 @@ START_TEST(encode_refuses_more_ids_than_asked_and_leaves_the_list_alone) {
     struct id_list ids = {0};
     struct err_text e;
     ck_assert_int_eq(
-        tokenizer_encode(tokenizer, &(struct encode_text){"a", 1, false, 3, false}, &ids, &e), 0);
-    ck_assert_int_eq(
-        tokenizer_encode(tokenizer, &(struct encode_text){"1 2 3 4", 7, false, 3, false}, &ids, &e),
-        ERR_REQ_TOO_LARGE);
+        tokenizer_encode(tokenizer, &(struct encode_text){"a", 1, false, 3, false, NULL}, &ids, &e),
+        0);
+    ck_assert_int_eq(tokenizer_encode(tokenizer,
+                                      &(struct encode_text){"1 2 3 4", 7, false, 3, false, NULL},
+                                      &ids, &e),
+                     ERR_REQ_TOO_LARGE);
     ck_assert_uint_eq(ids.n, 1);
-    ck_assert_int_eq(
-        tokenizer_encode(tokenizer, &(struct encode_text){"12", 2, false, 3, false}, &ids, &e), 0);
+    ck_assert_int_eq(tokenizer_encode(tokenizer,
+                                      &(struct encode_text){"12", 2, false, 3, false, NULL}, &ids,
+                                      &e),
+                     0);
     ck_assert_uint_eq(ids.n, 3);
+    id_list_finish(&ids);
+}
+END_TEST
+
+// A watch that counts how often it was asked, and is over at a given time.
+struct looks {
+    uint32_t n, over_at;
+};
+
+static bool count_look(void *context) {
+    struct looks *l = context;
+    return ++l->n == l->over_at;
+}
+
+static int encode_words(size_t n_words, size_t ids_max, struct looks *looks, struct id_list *ids) {
+    static const char word[] = "word ";
+    struct text_watch watch = {count_look, looks};
+    struct err_text e;
+    char *text = mem_alloc(n_words * (sizeof word - 1));
+    ck_assert_ptr_nonnull(text);
+    for (size_t i = 0; i < n_words; i++)
+        memcpy(text + i * (sizeof word - 1), word, sizeof word - 1);
+    const struct encode_text whole = {
+        .text = text, .bytes = n_words * (sizeof word - 1), .ids_max = ids_max, .watch = &watch};
+    int rc = tokenizer_encode(tokenizer, &whole, ids, &e);
+    mem_free(text);
+    return rc;
+}
+
+// Splitting looks at the watch every thousand words or so.
+START_TEST(a_text_of_too_many_tokens_is_not_cut_beyond_them) {
+    struct id_list ids = {0};
+    struct looks looks = {0}, all = {0};
+    ck_assert_int_eq(encode_words(1000000, 5000, &looks, &ids), ERR_REQ_TOO_LARGE);
+    ck_assert_uint_le(looks.n, 10);
+    ck_assert_uint_eq(ids.n, 0);
+    ck_assert_int_eq(encode_words(100000, IDS_MAX, &all, &ids), 0);
+    ck_assert_uint_ge(all.n, 50);
+    id_list_finish(&ids);
+}
+END_TEST
+
+START_TEST(encoding_ends_when_nobody_waits_for_it) {
+    struct id_list ids = {0};
+    struct looks looks = {.over_at = 3};
+    ck_assert_int_eq(encode_words(100000, IDS_MAX, &looks, &ids), ERR_REQ_ABORTED);
+    ck_assert_uint_eq(looks.n, 3);
+    ck_assert_uint_eq(ids.n, 0);
     id_list_finish(&ids);
 }
 END_TEST
@@ -218,7 +276,8 @@ START_TEST(encode_survives_every_failing_allocation) {
         struct id_list ids = {0};
         mem_fail_after(n);
         int rc = tokenizer_encode(
-            tokenizer, &(struct encode_text){text, strlen(text), true, 1000, false}, &ids, &e);
+            tokenizer, &(struct encode_text){text, strlen(text), true, 1000, false, NULL}, &ids,
+            &e);
         mem_fail_after(0);
         if (rc == 0) {
             id_list_finish(&ids);
@@ -250,9 +309,10 @@ static void check_round_trip(const json_t *one, char *text) {
     struct id_list ids = {0};
     struct err_text e;
     if (!utf8_valid(text, n) || !nfc_is_plain(FORM_NFC, text, n)) return; // encoding may change it
-    ck_assert_int_eq(
-        tokenizer_encode(tokenizer, &(struct encode_text){text, n, true, IDS_MAX, false}, &ids, &e),
-        0);
+    ck_assert_int_eq(tokenizer_encode(tokenizer,
+                                      &(struct encode_text){text, n, true, IDS_MAX, false, NULL},
+                                      &ids, &e),
+                     0);
     size_t n_out = push_all(&ids, false, out);
     ck_assert_uint_eq(n_out, n);
     ck_assert_mem_eq(out, text, n);
@@ -270,7 +330,8 @@ START_TEST(detok_skips_special_tokens_when_asked) {
     struct err_text e;
     char out[512];
     ck_assert_int_eq(
-        tokenizer_encode(tokenizer, &(struct encode_text){skipped, strlen(skipped), true, 9, false},
+        tokenizer_encode(tokenizer,
+                         &(struct encode_text){skipped, strlen(skipped), true, 9, false, NULL},
                          &ids, &e),
         0);
     ck_assert_uint_eq(push_all(&ids, true, out), 2);
@@ -320,10 +381,11 @@ START_TEST(detok_waits_for_the_rest_of_a_character) {
     struct id_list ids = {0};
     struct err_text e;
     // An emoji that the corpus never saw is four single bytes.
-    ck_assert_int_eq(tokenizer_encode(tokenizer,
-                                      &(struct encode_text){"\xf0\x9f\xab\xa0", 4, false, 4, false},
-                                      &ids, &e),
-                     0);
+    ck_assert_int_eq(
+        tokenizer_encode(tokenizer,
+                         &(struct encode_text){"\xf0\x9f\xab\xa0", 4, false, 4, false, NULL}, &ids,
+                         &e),
+        0);
     ck_assert_uint_gt(ids.n, 1);
     for (size_t i = 0; i + 1 < ids.n; i++)
         ck_assert_uint_eq(detok_push(&d, ids.ids[i], out, sizeof out), 0);
@@ -359,6 +421,8 @@ int main(void) {
     if (getenv("TOKENIZER_FOLDER") == NULL) {
         tcase_add_test(t, an_added_token_counts_only_where_all_of_it_is_trusted);
         tcase_add_test(t, encode_refuses_more_ids_than_asked_and_leaves_the_list_alone);
+        tcase_add_test(t, a_text_of_too_many_tokens_is_not_cut_beyond_them);
+        tcase_add_test(t, encoding_ends_when_nobody_waits_for_it);
         tcase_add_test(t, encode_survives_every_failing_allocation);
         tcase_add_test(t, detok_skips_special_tokens_when_asked);
         tcase_add_test(t, detok_replaces_wrong_bytes_as_python_does);

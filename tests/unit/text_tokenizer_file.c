@@ -309,9 +309,10 @@ END_TEST
 static void assert_ids(struct tokenizer *t, const char *text, const uint32_t *wanted, size_t n) {
     struct id_list ids = {0};
     struct err_text e = {""};
-    ck_assert_msg(tokenizer_encode(t, &(struct encode_text){text, strlen(text), true, 1000, false},
-                                   &ids, &e) == 0,
-                  "%s", e.text);
+    ck_assert_msg(
+        tokenizer_encode(t, &(struct encode_text){text, strlen(text), true, 1000, false, NULL},
+                         &ids, &e) == 0,
+        "%s", e.text);
     ck_assert_uint_eq(ids.n, n);
     for (size_t i = 0; i < n; i++)
         ck_assert_msg(ids.ids[i] == wanted[i], "%s: id %zu is %u", text, i, ids.ids[i]);
@@ -504,7 +505,8 @@ START_TEST(a_pattern_made_to_explode_ends_in_an_error) {
     struct id_list ids = {0};
     struct err_text e = {""};
     ck_assert_int_eq(
-        tokenizer_encode(t, &(struct encode_text){text, sizeof text, false, 5000, false}, &ids, &e),
+        tokenizer_encode(t, &(struct encode_text){text, sizeof text, false, 5000, false, NULL},
+                         &ids, &e),
         ERR_REQ_TOO_LARGE);
     ck_assert_uint_eq(ids.n, 0);
     id_list_finish(&ids);
@@ -524,9 +526,9 @@ START_TEST(long_runs_of_any_kind_encode_within_the_limits) {
             memcpy(text + k, units[i], unit);
         struct id_list ids = {0};
         struct err_text e = {""};
-        ck_assert_msg(
-            tokenizer_encode(t, &(struct encode_text){text, n, true, 3 * n, false}, &ids, &e) == 0,
-            "%s", e.text);
+        ck_assert_msg(tokenizer_encode(t, &(struct encode_text){text, n, true, 3 * n, false, NULL},
+                                       &ids, &e) == 0,
+                      "%s", e.text);
         id_list_finish(&ids);
         free(text);
     }
