@@ -32,6 +32,9 @@
 #define ENDS_UNSERVED_MAX 5 // before the group served: no request can be the cause
 #define ENDS_WINDOW_NS (600 * NS_PER_S)
 #define LOOK_NS NS_PER_S
+// A worker that was lost for another reason than its own end joins again, after CHANNEL_BACKOFF_MAX
+// at the latest.
+#define FROZEN_NS (10 * NS_PER_S)
 #define STOP_NS (2 * NS_PER_S) // their requests have ended before: they leave at once
 #define STOP_POLL_NS (20 * NS_PER_MS)
 
@@ -40,6 +43,8 @@ static_assert(ENDS_MAX > 3 * REPLAYS_IN_VAIN_MAX, "a bad request must not end th
 struct local_worker {
     pid_t pid;                 // 0: does not run
     int64_t due_ns;            // of its next start
+    bool was_in;               // the group has had this process
+    int64_t lost_ns;           // since when the group no longer has it; 0: it does
     int64_t ends_ns[ENDS_MAX]; // its last ends, a ring
     uint32_t n_ends;
     const char *arguments[ARGUMENTS_MAX];
@@ -243,6 +248,8 @@ static void plan_start(struct local *l, struct local_worker *w) {
 
 static void start_worker(struct local *l, struct local_worker *w) {
     struct err_text e;
+    w->was_in = false;
+    w->lost_ns = 0;
     if (child_start(&w->pid, l->program, w->arguments, l->environment, &e) == 0) {
         log_event(LOG_INFO, "local", "worker started", log_text("name", w->name),
                   log_uint("pid", (uint64_t)w->pid));
@@ -281,12 +288,44 @@ static void after_end(struct local *l, struct local_worker *w, const struct chil
     }
 }
 
-int local_tick(struct local *l, enum local_group group) {
+// Its place in the group, as far as it has one; NULL: none of this name.
+static const struct member_view *find_member(const struct leader_view *view, const char *name) {
+    for (uint32_t i = 0; view != NULL && i < view->n_ranks; i++) {
+        const struct member_view *k = &view->members[i];
+        if (k->state != MEMBER_FREE && strcmp(k->name, name) == 0) return k;
+    }
+    return NULL;
+}
+
+// A process that is there for the kernel and gone for the group is stopped, or stuck.
+static void kill_frozen(struct local *l, struct local_worker *w, const struct leader_view *view) {
+    const struct member_view *k = find_member(view, w->name);
+    int64_t now_ns = env_now_ns(l->env);
+    if (k == NULL || w->pid == 0) return;
+    bool lost = k->state == MEMBER_LOST;
+    w->was_in = w->was_in || !lost;
+    if (!lost || !w->was_in) { // lost, and never in: that was the process before
+        w->lost_ns = 0;
+        return;
+    }
+    if (w->lost_ns == 0) w->lost_ns = now_ns;
+    bool stopped = child_stopped(w->pid);
+    if (!stopped && now_ns - w->lost_ns < FROZEN_NS) return;
+    log_event(LOG_WARN, "local", "worker killed", log_text("name", w->name),
+              log_uint("pid", (uint64_t)w->pid),
+              log_text("reason", stopped ? "the group lost it, and it is stopped"
+                                         : "the group lost it, and it does not come back"));
+    child_signal(w->pid, SIGKILL);
+    w->was_in = false; // once is enough
+}
+
+int local_tick(struct local *l, enum local_group group, const struct leader_view *view) {
     struct child_end end;
     if (l == NULL) return 0;
     l->has_served = l->has_served || group == LOCAL_SERVES;
     for (uint32_t i = 0; i < l->n_workers && !l->gave_up; i++) {
         struct local_worker *w = &l->workers[i];
+        kill_frozen(l, w, view);
         if (reaped(w, &end)) after_end(l, w, &end, group);
         if (!l->gave_up && w->pid == 0 && env_now_ns(l->env) >= w->due_ns) start_worker(l, w);
     }

@@ -8,6 +8,7 @@
 
 #include "common/base/env.h"
 #include "common/conf/options.h"
+#include "leader/leader.h"
 
 struct local;
 
@@ -33,9 +34,11 @@ enum local_group {
     LOCAL_LEAVES, // it works off its requests: a worker that ends on purpose is not missed
 };
 
-// Starts those that are due, notices those that ended. After SIGCHLD, and when local_wait_ns is
-// over. ERR_FATAL_IO: one of them cannot be kept alive, and the log says why; then it stays so.
-int local_tick(struct local *l, enum local_group group);
+// Starts those that are due, notices those that ended, and kills those that the group has lost
+// though they run: a process that stands still would never end. view may be NULL: it cannot be seen
+// now. After SIGCHLD, and when local_wait_ns is over. ERR_FATAL_IO: one of them cannot be kept
+// alive, and the log says why; then it stays so.
+int local_tick(struct local *l, enum local_group group, const struct leader_view *view);
 // How long to wait for the next tick, at most one second.
 int64_t local_wait_ns(const struct local *l);
 

@@ -422,7 +422,10 @@ static bool keep_workers(struct process *p, bool leaving) {
     enum local_group group = leaving                   ? LOCAL_LEAVES
                              : leader_ready(p->leader) ? LOCAL_SERVES
                                                        : LOCAL_WAITS;
-    p->local_failed = p->local_failed || local_tick(p->local, group) != 0;
+    struct leader_view view;
+    bool seen = p->local != NULL && p->leader != NULL && leader_view(p->leader, &view) == 0;
+    p->local_failed = p->local_failed || local_tick(p->local, group, seen ? &view : NULL) != 0;
+    if (seen) leader_view_finish(&view);
     return !p->local_failed;
 }
 

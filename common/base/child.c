@@ -112,6 +112,11 @@ bool child_ended(pid_t pid, struct child_end *out) {
     return true;
 }
 
+bool child_stopped(pid_t pid) {
+    siginfo_t info = {0};
+    return waitid(P_PID, (id_t)pid, &info, WSTOPPED | WNOHANG | WNOWAIT) == 0 && info.si_pid == pid;
+}
+
 // The group exists from the child's first moment on, but the child itself is what must hear it.
 void child_signal(pid_t pid, int number) {
     if (kill(-pid, number) != 0) kill(pid, number);

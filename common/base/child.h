@@ -28,6 +28,8 @@ struct child_end {
 
 // True once when the child has ended; never waits.
 bool child_ended(pid_t pid, struct child_end *out);
+// True while it stands still, by a signal such as SIGSTOP.
+bool child_stopped(pid_t pid);
 // To the child and whatever it has started.
 void child_signal(pid_t pid, int number);
 

@@ -3,6 +3,7 @@
 //
 // Sits between grpc_server.c, whose thread calls back here, and the channel's inbox, which the
 // owner drains.
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +17,8 @@
 // at all. A worker needs one on its connection.
 #define STREAMS_MAX (RANKS_MAX + 1024)
 #define STREAMS_A_CONNECTION 8
+// A worker beats once a second.
+#define SILENCE_MS 1500
 #define JOIN_PATH "/moesaic.control.v1.Cluster/Join"
 
 struct channel_grpc_server;
@@ -26,6 +29,7 @@ struct join_peer {
     struct channel_grpc_server *channel;
     struct grpc_server_call *call; // a reference
     uint64_t number;
+    int64_t heard_ns; // its last message
     uint32_t waiting; // its messages in the inbox
     size_t waiting_bytes;
     bool dropped;
@@ -67,6 +71,7 @@ static void join_opened(void *context, struct grpc_server_call *call, void **sta
     p->channel = c;
     p->call = call;
     p->number = ++c->last_number;
+    p->heard_ns = env_now_ns(c->base.config.env);
     pthread_mutex_lock(&c->peers_lock);
     p->next = c->peers;
     c->peers = p;
@@ -104,7 +109,9 @@ static void admit_no_more(struct channel_grpc_server *c, struct join_peer *p, si
 static void join_message(void *context, void *state, const uint8_t *data, size_t bytes) {
     struct channel_grpc_server *c = context;
     struct join_peer *p = state;
-    if (p == NULL || !admit(c, p, bytes)) return;
+    if (p == NULL) return;
+    p->heard_ns = env_now_ns(c->base.config.env);
+    if (!admit(c, p, bytes)) return;
     struct channel_item *item = channel_item_make(CHANNEL_MESSAGE, p->number, NULL);
     if (item == NULL || channel_item_set(item, data, bytes) != 0) {
         channel_item_free(item);
@@ -140,6 +147,15 @@ static void join_closed(void *context, void *state, bool connection_lost) {
     // An end of messages looks the same when a process dies; only gRPC's verdict on the whole call
     // tells.
     const char *text = connection_lost ? "the connection was lost" : "the worker closed the stream";
+    char silence[80];
+    int64_t silent_ms = (env_now_ns(c->base.config.env) - p->heard_ns) / NS_PER_MS;
+    if (connection_lost && silent_ms >= SILENCE_MS) {
+        // A process that stands still answers no ping either, which ends its connection before its
+        // heartbeats are missed.
+        snprintf(silence, sizeof silence, "no heartbeat and no answer from it for %" PRId64 " ms",
+                 silent_ms);
+        text = silence;
+    }
     if (p->reason[0] != '\0') text = p->reason;
     channel_push(&c->base, channel_item_make(CHANNEL_CLOSED, p->number, text));
     grpc_server_call_unref(p->call);

@@ -78,6 +78,16 @@ def test_one_command_serves_heals_and_drains():
         assert re.search(r"warn  leader local: worker ended name local-1 pid \d+ signal 9", cluster.leader.log())
         assert cluster.check_accounts() == "ok"
 
+        # A worker stands still: it is lost, and as it would never end, it is killed and started again.
+        os.kill(started(cluster.leader.log())["local-0"][-1], signal.SIGSTOP)
+        wait_for("restart", lambda: len(started(cluster.leader.log())["local-0"]) == 2)
+        wait_for("third group", lambda: "group ready epoch 3" in cluster.leader.log(), 60)
+        wait_for("ready", cluster.ready)
+        assert answers(cluster)
+        log = cluster.leader.log()
+        assert re.search(r"worker lost rank 0 name local-0 reason \"(no heartbeat|nothing was heard)", log)
+        assert re.search(r"warn  leader local: worker killed name local-0 pid \d+ reason \"the group lost it, and it is stopped\"", log)
+
         # SIGTERM: what runs and waits goes on to its end, then the workers leave, by themselves.
         readers = [Reader(cluster.url, i, 400) for i in range(8)]
         wait_for("tokens", lambda: sum(len(r.events) > 2 for r in readers) >= 6)
@@ -88,7 +98,7 @@ def test_one_command_serves_heals_and_drains():
         assert cluster.leader.wait() == 0
         log = cluster.leader.log()
         assert len(re.findall(r"info  leader local: worker ended name local-\d pid \d+ code 0", log)) == 2
-        assert "killed" not in log
+        assert "workers killed" not in log
         all_gone(log)
 
 
