@@ -67,6 +67,20 @@ static int choose_stop_ids(const struct serving *s, const struct openai_request 
     return 0;
 }
 
+// What can only come to that on the way is no error: these bans then do not count
+// (docs/arithmetic.md).
+static int check_steering(const struct openai_request *r, const struct request *q,
+                          struct api_error *e) {
+    struct steering_conflict by;
+    if (!steering_conflicts(&r->steering, q->stop_ids, q->n_stop_ids, &by)) return 0;
+    return api_error_set(
+        e, 400, "allowed_token_ids", "none of 'allowed_token_ids' may come: %s%s%s.",
+        by.words ? "'bad_words' has them" : "", by.words && by.stops ? ", and " : "",
+        by.stops ? "'min_tokens' holds back those that end the answer (the "
+                   "model's own, and 'stop_token_ids')"
+                 : "");
+}
+
 // A copy for each choice, as the scheduler owns it.
 static int choose_steering(const struct openai_request *r, struct request *q, struct api_error *e) {
     if (steering_is_idle(&r->steering)) return 0;
@@ -101,6 +115,7 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     c->n_prompt = q->n_prompt;
     int rc = choose_max_tokens(g->serving, &g->request, q->n_prompt, &q->max_tokens, e);
     if (rc == 0) rc = choose_stop_ids(g->serving, &g->request, q, e);
+    if (rc == 0) rc = check_steering(&g->request, q, e);
     if (rc == 0) rc = choose_steering(&g->request, q, e);
     if (rc != 0) {
         request_destroy(q);

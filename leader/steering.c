@@ -38,3 +38,32 @@ uint32_t steering_items(const struct steering *s, uint32_t n_stop_ids) {
     return 2 * s->n_bias + s->n_allowed + s->n_words + s->n_word_ids +
            (s->min_tokens != 0 ? n_stop_ids : 0);
 }
+
+static bool has_id(const uint32_t *ids, uint32_t n, uint32_t id) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (ids[i] == id) return true;
+    }
+    return false;
+}
+
+// Of longer words only the last token is banned, and only behind the others.
+static bool is_bad_word(const struct steering *s, uint32_t id) {
+    const uint32_t *word = s->word_ids;
+    for (uint32_t i = 0; i < s->n_words; word += s->word_lengths[i++]) {
+        if (s->word_lengths[i] == 1 && word[0] == id) return true;
+    }
+    return false;
+}
+
+bool steering_conflicts(const struct steering *s, const uint32_t *stop_ids, uint32_t n_stop_ids,
+                        struct steering_conflict *out) {
+    *out = (struct steering_conflict){false, false};
+    for (uint32_t i = 0; i < s->n_allowed; i++) {
+        bool word = is_bad_word(s, s->allowed_ids[i]);
+        bool stop = s->min_tokens != 0 && has_id(stop_ids, n_stop_ids, s->allowed_ids[i]);
+        if (!word && !stop) return false;
+        out->words |= word;
+        out->stops |= stop && !word;
+    }
+    return s->n_allowed != 0;
+}

@@ -25,6 +25,14 @@ struct steering *steering_copy(const struct steering *from);
 // True when it would change nothing.
 bool steering_is_idle(const struct steering *s);
 
+// Which bans together keep every allowed id from being the first token.
+struct steering_conflict {
+    bool words, stops; // bad words of one token; stop ids, held back by min_tokens
+};
+// True when no allowed id may come: what is asked for contradicts itself, whatever the prompt.
+bool steering_conflicts(const struct steering *s, const uint32_t *stop_ids, uint32_t n_stop_ids,
+                        struct steering_conflict *out);
+
 // List items it takes in a plan, with n_stop_ids for min_tokens.
 uint32_t steering_items(const struct steering *s, uint32_t n_stop_ids);
 

@@ -95,3 +95,26 @@ def test_wrong_steering_is_refused_by_name(client, field, value):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="seedling", messages=STORY, max_tokens=20, extra_body={field: value})
     assert caught.value.param == field
+
+
+END = 2047  # ends seedling's answers, as 2045 does
+
+
+@pytest.mark.parametrize("fields, named", [
+    ({"allowed_token_ids": [END], "min_tokens": 1}, ["min_tokens"]),
+    ({"allowed_token_ids": [END, 300], "min_tokens": 2, "stop_token_ids": [300]}, ["min_tokens", "stop_token_ids"]),
+    ({"allowed_token_ids": [64], "bad_words": ["a"]}, ["bad_words"]),
+    ({"allowed_token_ids": [64, END], "bad_words": ["a"], "min_tokens": 1}, ["bad_words", "min_tokens"]),
+])
+def test_what_contradicts_itself_is_refused_with_the_fields_names(client, fields, named):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="seedling", messages=STORY, max_tokens=20, extra_body=fields)
+    assert caught.value.param == "allowed_token_ids"
+    assert all(f"'{field}'" in caught.value.message for field in named)
+
+
+def test_what_could_be_kept_is_not_refused(client):
+    assert ask(client, allowed_token_ids=[END], max_tokens=5).finish_reason == "stop"
+    assert set(ask(client, allowed_token_ids=[64, 300], bad_words=["a"], max_tokens=5).token_ids) == {300}
+    # Only after 300 is nothing left, where a banned word does not count.
+    assert ask(client, allowed_token_ids=[300], bad_words=["a b"], max_tokens=5).token_ids == [300] * 5
