@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 
 // Bounds of one all-to-all and of one result's way out. Only a backstop: a lost peer is noticed by
@@ -100,7 +101,24 @@ int epoch_connect(struct epoch *ep, const struct epoch_parts *parts,
     return step_create(&ep->step, &config, e);
 }
 
+// What the exchanges of an epoch cost, beside the rows that they were for.
+static void log_traffic(const struct epoch *ep, const struct fabric *fabric) {
+    static const char *const names[FABRIC_KINDS] = {
+        [FABRIC_DISPATCH] = "dispatch", [FABRIC_COMBINE] = "combine"};
+    uint64_t steps = ep->step != NULL ? step_count(ep->step) : 0;
+    for (uint32_t kind = 0; steps > 0 && kind < FABRIC_KINDS; kind++) {
+        struct fabric_traffic t = fabric_sent(fabric, kind);
+        if (names[kind] == NULL || t.messages == 0) continue;
+        log_event(LOG_INFO, "worker", "sent", log_uint("epoch", ep->number),
+                  log_text("kind", names[kind]), log_uint("steps", steps),
+                  log_uint("messages", t.messages), log_uint("bytes", t.bytes),
+                  log_uint("messages_with_rows", t.data_messages),
+                  log_uint("row_bytes", t.data_bytes));
+    }
+}
+
 void epoch_end(struct epoch *ep, struct fabric *fabric) {
+    log_traffic(ep, fabric);
     fabric_end(fabric); // first: until then it may read the step's buffer and the model's rows
     step_destroy(ep->step);
     model_destroy(ep->model);

@@ -242,6 +242,7 @@ int fabric_connect(struct fabric *f, const struct fabric_group *group, struct er
     f->nonce = group->nonce;
     f->self = group->self;
     f->n_peers = group->n_peers;
+    memset(f->sent, 0, sizeof f->sent);
     int rc = check_addresses(f, group, e);
     if (rc == 0) rc = f->ops->connect(f, group, e);
     if (rc != 0) return rc; // the caller ends the epoch
@@ -289,12 +290,19 @@ static int send_to_self(struct fabric *f, const struct fabric_header *h,
     return f->broken;
 }
 
+static void count_traffic(struct fabric_traffic *sent, size_t head_bytes, size_t data_bytes) {
+    sent->messages++;
+    sent->bytes += head_bytes + data_bytes;
+    sent->data_messages += data_bytes != 0;
+    sent->data_bytes += data_bytes;
+}
+
 int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head, size_t head_bytes,
                 const void *data, size_t data_bytes) {
     int rc = alive(f);
     if (rc != 0) return rc;
     size_t bytes;
-    check(peer < f->n_peers);
+    check(peer < f->n_peers && fabric_tag_kind(tag) < FABRIC_KINDS);
     if (!size_add(head_bytes, data_bytes, &bytes) || bytes > f->config.message_bytes_max)
         return ERR_REQ_TOO_LARGE;
     struct fabric_header h = {
@@ -304,6 +312,7 @@ int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head,
     if (rc != 0) return rc;
     count(&f->messages_sent, 1);
     count(&f->bytes_sent, bytes);
+    if (peer != f->self) count_traffic(&f->sent[fabric_tag_kind(tag)], head_bytes, data_bytes);
     return 0;
 }
 
@@ -437,4 +446,8 @@ void fabric_count(const struct fabric *f, struct fabric_counters *out) {
     out->messages_received = atomic_load_explicit(&f->messages_received, memory_order_relaxed);
     out->bytes_received = atomic_load_explicit(&f->bytes_received, memory_order_relaxed);
     out->messages_dropped = atomic_load_explicit(&f->messages_dropped, memory_order_relaxed);
+}
+
+struct fabric_traffic fabric_sent(const struct fabric *f, enum fabric_message kind) {
+    return f->sent[kind];
 }

@@ -28,7 +28,8 @@ enum fabric_message {
     FABRIC_RESULT,
     FABRIC_DISPATCH,
     FABRIC_COMBINE,
-    FABRIC_TEST
+    FABRIC_TEST,
+    FABRIC_KINDS // how many numbers are below
 };
 
 #define FABRIC_ANY_PEER UINT32_MAX
@@ -143,5 +144,12 @@ struct fabric_counters {
     uint64_t messages_sent, bytes_sent, messages_received, bytes_received, messages_dropped;
 };
 void fabric_count(const struct fabric *f, struct fabric_counters *out);
+
+// Messages of one kind that were sent to other peers since fabric_connect: all, and those with data
+// behind their head. The data is what an exchange is for, the rest is what it costs.
+struct fabric_traffic {
+    uint64_t messages, bytes, data_messages, data_bytes;
+};
+struct fabric_traffic fabric_sent(const struct fabric *f, enum fabric_message kind);
 
 #endif

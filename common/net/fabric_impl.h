@@ -85,6 +85,7 @@ struct fabric {
     uint64_t early_bytes;
     atomic_uint_fast64_t messages_sent, bytes_sent, messages_received, bytes_received,
         messages_dropped;
+    struct fabric_traffic sent[FABRIC_KINDS]; // in this epoch; the owner's alone
 };
 
 int fabric_open_self(struct fabric **out, const struct fabric_config *config, struct err_text *e);

@@ -133,11 +133,12 @@ class Cluster:
             return found and int(found[-1])
         return wait_for(line, find)
 
-    def start_worker(self, leader=None):
+    def start_worker(self, leader=None, prefix=()):
+        """prefix: a program that runs the worker in its own place, such as nsenter."""
         self.n_started += 1
         name = f"worker-{self.n_started}"
         leader = leader or f"127.0.0.1:{self.control_port}"
-        command = [BUILD / "moe-worker", "--leader", leader, "--name", name, *self.worker_flags]
+        command = [*prefix, BUILD / "moe-worker", "--leader", leader, "--name", name, *self.worker_flags]
         return Process(name, command, self.folder)
 
     def ready(self):

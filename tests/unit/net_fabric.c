@@ -237,6 +237,26 @@ static void exchange_body(struct fabric_peer *p) {
     }
 }
 
+// Three messages to the other: a head alone, data alone, both. One to itself, which is no traffic.
+START_TEST(traffic_is_counted_by_kind_and_rows_apart_from_heads) {
+    static const uint8_t data[100];
+    const uint64_t tag = fabric_tag(FABRIC_DISPATCH, 1, 0);
+    open_group(_i, 2);
+    struct fabric *f = all.peers[0].fabric;
+    ck_assert_int_eq(fabric_send(f, 1, tag, data, 8, NULL, 0), 0);
+    ck_assert_int_eq(fabric_send(f, 1, tag, NULL, 0, data, 100), 0);
+    ck_assert_int_eq(fabric_send(f, 1, tag, data, 8, data, 50), 0);
+    ck_assert_int_eq(fabric_send(f, 0, tag, data, 8, data, 50), 0);
+    struct fabric_traffic t = fabric_sent(f, FABRIC_DISPATCH);
+    ck_assert_uint_eq(t.messages, 3);
+    ck_assert_uint_eq(t.bytes, 166);
+    ck_assert_uint_eq(t.data_messages, 2);
+    ck_assert_uint_eq(t.data_bytes, 150);
+    ck_assert_uint_eq(fabric_sent(f, FABRIC_COMBINE).messages, 0);
+    close_group();
+}
+END_TEST
+
 START_TEST(exchange_brings_every_part_to_its_rank) {
     for (uint32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
         open_group(_i, n_ranks + 1);
@@ -448,6 +468,7 @@ int main(void) {
     tcase_add_loop_test(t, wakes_end_only_waits_that_ask_for_them, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_ends_a_wait_that_also_waits_for_wakes, 0, VARIANTS);
     tcase_add_loop_test(t, exchange_brings_every_part_to_its_rank, 0, VARIANTS);
+    tcase_add_loop_test(t, traffic_is_counted_by_kind_and_rows_apart_from_heads, 0, VARIANTS);
     tcase_add_loop_test(t, messages_sent_before_the_other_connects_are_kept, 0, VARIANTS);
     tcase_add_loop_test(t, old_epochs_and_forged_nonces_are_dropped, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_to_oneself_arrives, 0, VARIANTS);
