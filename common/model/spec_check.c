@@ -65,8 +65,11 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
         return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
                        (double)s->norm_eps);
     if (!isfinite(s->attn_scale) || s->attn_scale <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "the attention scale is %g, not above 0",
-                       (double)s->attn_scale);
+        return err_set(
+            e, ERR_FATAL_MODEL,
+            "the attention scale (attention_multiplier or attn_output_multiplier) is %g, not "
+            "above 0",
+            (double)s->attn_scale);
     return 0;
 }
 
@@ -111,10 +114,12 @@ static int check_groups(const struct router_spec *r, struct err_text *e) {
 
 static int check_weights(const struct router_spec *r, struct err_text *e) {
     if (!isfinite(r->scale) || r->scale <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "the router's scale is %g, not above 0",
+        return err_set(e, ERR_FATAL_MODEL,
+                       "the router's scale (routed_scaling_factor) is %g, not above 0",
                        (double)r->scale);
     if (!(r->renorm_least >= 0 && r->renorm_least < 1))
-        return err_set(e, ERR_FATAL_MODEL, "the least sum of weights is %g, not within 0 and 1",
+        return err_set(e, ERR_FATAL_MODEL,
+                       "the least sum of weights (moe_norm_min) is %g, not within 0 and 1",
                        (double)r->renorm_least);
     if (!(r->jitter >= 0 && r->jitter < 1))
         return err_set(e, ERR_FATAL_MODEL, "router_jitter_noise is %g, not within 0 and 1",
@@ -149,16 +154,16 @@ static int check_scales(const struct model_spec *s, struct err_text *e) {
         float value;
     } factors[] = {{"embedding_multiplier", s->scale.embedding},
                    {"residual_multiplier", s->scale.residual},
-                   {"the factor of the logits", s->scale.logits}};
+                   {"the factor of the logits (1 / logits_scaling)", s->scale.logits}};
     for (size_t i = 0; i < sizeof factors / sizeof *factors; i++)
         if (!isfinite(factors[i].value))
             return err_set(e, ERR_FATAL_MODEL, "%s is not finite", factors[i].key);
     const struct {
         const char *key;
         float value;
-    } caps[] = {{"the soft cap of attention", s->attn_cap},
-                {"the router's soft cap", s->router.logit_cap},
-                {"the soft cap of the logits", s->scale.logits_cap},
+    } caps[] = {{"max_attn_value or attn_logit_softcapping", s->attn_cap},
+                {"router_logit_softcapping", s->router.logit_cap},
+                {"final_logit_softcapping", s->scale.logits_cap},
                 {"the factor of the experts' sum", s->shared.sum}};
     for (size_t i = 0; i < sizeof caps / sizeof *caps; i++)
         if (!isfinite(caps[i].value) || caps[i].value < 0)

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/model/rope.h"
 #include "common/model/spec.h"
+#include "common/model/tensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,6 +21,28 @@ static void check_stretch(const struct rope_spec *rope) {
         for (uint32_t i = 0; i < rope->dim / 2; i++)
             check(isfinite(inv_freq[i]));
     }
+}
+
+#define LISTED_MAX 4096 // more tensors of one input would only be slow
+
+struct listing {
+    const struct model_spec *spec;
+    uint32_t left;
+};
+
+// Every matrix lies inside its tensor.
+static bool list_tensor(void *context, const struct tensor_want *want) {
+    struct listing *l = context;
+    char name[TENSOR_NAME_MAX];
+    const struct tensor_place place = tensor_want_place(l->spec, want);
+    uint64_t elements = 1, cols = want->cols == 0 ? 1 : want->cols;
+    tensor_want_name(l->spec, want, name);
+    check(want->rows >= 1 && place.n_dims >= 1 && place.n_dims <= 3);
+    for (uint32_t i = 0; i < place.n_dims; i++)
+        elements *= place.dims[i];
+    check(place.offset + (want->rows - 1) * place.row_stride + (cols - 1) * place.column_stride <
+          elements);
+    return --l->left > 0;
 }
 
 // What readers of a spec rely on, written down a second time.
@@ -46,6 +69,10 @@ static void check_promises(const struct model_spec *s) {
         else
             check(s->inner_dense >= 1);
     }
+    check(isfinite(s->attn_cap) && s->attn_cap >= 0 && isfinite(s->router.logit_cap) &&
+          s->router.logit_cap >= 0 && isfinite(s->scale.logits_cap) && s->scale.logits_cap >= 0);
+    check(s->temperature.length != 1);
+    tensors_each(s, list_tensor, &(struct listing){s, LISTED_MAX});
     const struct family *f = family_find(s->architecture);
     check(f != NULL && s->family[0] != 0);
     check(f->tensor_name(s, &(struct tensor_ref){TENSOR_O, LAYERS_MAX, EXPERTS_MAX}, name,

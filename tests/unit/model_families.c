@@ -229,7 +229,7 @@ END_TEST
 START_TEST(grok_refuses_what_programs_read_differently) {
     refuse("grok-1", "{\"attn_output_multiplier\": \"absent\"}",
            "attn_output_multiplier is missing");
-    refuse("grok-1", "{\"max_attn_value\": -1}", "soft cap of attention");
+    refuse("grok-1", "{\"max_attn_value\": -1}", "max_attn_value");
     refuse("grok-2", "{\"rope_type\": \"yarn\"}", "rope_type \"yarn\"");
     refuse("grok-2", "{\"sliding_window_size\": 4096}", "sliding_window_size");
     refuse("grok-2", "{\"global_attn_every_n\": 2}", "global_attn_every_n");

@@ -1,0 +1,224 @@
+// worker_config_grid.c: every key of every config.json of the fuzzers' corpus, changed to each of a
+// list of values: sizes of 0, 1 and far too much, those that nothing divides, other types, nothing
+// at all. Each is refused by a name that the file has, or makes a spec whose tensors can be listed;
+// and then the small checkpoint of that name is refused, or taken, by both who look at it.
+#include <dirent.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/model/checkpoint.h"
+#include "common/model/tensors.h"
+#include "tests/harness/suite.h"
+#include "worker/weights_plan.h"
+
+#define CORPUS SOURCE_ROOT "/tests/fuzz/corpus/config"
+#define PLAN_BYTES_MAX (64u << 20) // a plan takes memory before it has looked at everything
+
+static const char *const values[] = {
+    "null",  "0",      "1",        "2",          "3",
+    "-1",    "7",      "1000003",  "4294967297", "9223372036854775807",
+    "1e308", "1e-308", "0.5",      "-2.5",       "true",
+    "false", "\"\"",   "\"silu\"", "[]",         "{}",
+    "[1]",
+};
+#define N_VALUES (sizeof values / sizeof *values)
+
+// One file of the corpus, and the checkpoint that has its name, if any.
+struct subject {
+    const char *name;
+    json_t *config, *original; // as it is changed, and as it was
+    struct safetensors *st;
+    size_t n_refused, n_taken, n_planned;
+};
+
+// --- what is expected of a spec
+
+static bool list_tensor(void *context, const struct tensor_want *want) {
+    const struct model_spec *spec = context;
+    char name[TENSOR_NAME_MAX];
+    const struct tensor_place place = tensor_want_place(spec, want);
+    uint64_t elements = 1, cols = want->cols == 0 ? 1 : want->cols;
+    tensor_want_name(spec, want, name);
+    ck_assert(want->rows > 0 && place.n_dims >= 1 && place.n_dims <= 3);
+    for (uint32_t i = 0; i < place.n_dims; i++)
+        elements *= place.dims[i];
+    ck_assert_msg(place.offset + (want->rows - 1) * place.row_stride +
+                          (cols - 1) * place.column_stride <
+                      elements,
+                  "%s: a matrix reaches past its tensor", name);
+    return true;
+}
+
+static void count_problem(void *context, const char *text) {
+    size_t *n = context;
+    ck_assert_uint_gt(strlen(text), 10);
+    ++*n;
+}
+
+// The plan of a rank, without its reads.
+static bool plan_is_made(const struct model_spec *spec, const struct safetensors *st,
+                         struct err_text *e) {
+    struct layout layout;
+    struct weights_plan plan;
+    struct weights *w = mem_zalloc(sizeof *w);
+    ck_assert_int_eq(layout_make(&layout, 2, e), 0);
+    struct weights_config config = {
+        .folder = "", .spec = spec, .layout = &layout, .dtype = spec->dtype, .n_threads = 1};
+    int rc = weights_plan_make(&plan, w, &config, st, e);
+    if (rc == 0) weights_plan_finish(&plan);
+    weights_destroy(w);
+    ck_assert_msg(rc == 0 || rc == ERR_FATAL_MODEL, "%d %s", rc, e->text);
+    return rc == 0;
+}
+
+static void expect_sound(struct subject *s, const struct model_spec *spec, const char *change) {
+    struct err_text e = {""};
+    struct checkpoint_sizes sizes;
+    size_t n_problems = 0;
+    const struct problems problems = {count_problem, &n_problems};
+    ck_assert_msg(spec_check(spec, &e) == 0, "%s with %s: %s", s->name, change, e.text);
+    ck_assert(tensors_each(spec, list_tensor, (void *)spec));
+    checkpoint_sizes(&sizes, spec);
+    s->n_taken++;
+    if (s->st == NULL) return;
+    ck_assert_int_eq(checkpoint_check(spec, s->st, &problems, &e), 0);
+    if (checkpoint_rank_bytes(&sizes, spec, 1) > PLAN_BYTES_MAX) return;
+    s->n_planned++;
+    bool made = plan_is_made(spec, s->st, &e);
+    ck_assert_msg(made == (n_problems == 0), "%s with %s: %zu problems, but the plan says \"%s\"",
+                  s->name, change, n_problems, made ? "fine" : e.text);
+}
+
+// --- what is expected of a refusal
+
+static bool names_a_key(const json_t *object, const char *text) {
+    const char *key;
+    json_t *value;
+    json_object_foreach((json_t *)object, key, value) {
+        if (strstr(text, key) != NULL) return true;
+        if (json_is_object(value) && names_a_key(value, text)) return true;
+    }
+    return false;
+}
+
+// A relation may be named by other keys than the one that was changed, or by what they are for.
+static void expect_named(const struct subject *s, const char *key, const struct err_text *e,
+                         const char *change) {
+    static const char *const others[] = {"expert", "attention scale", "rotary", NULL};
+    bool named = strstr(e->text, key) != NULL || names_a_key(s->original, e->text);
+    for (size_t i = 0; !named && others[i] != NULL; i++)
+        named = strstr(e->text, others[i]) != NULL;
+    ck_assert_msg(named, "%s with %s: \"%s\" names nothing", s->name, change, e->text);
+}
+
+static void try_config(struct subject *s, const char *key, const char *change) {
+    struct model_spec spec;
+    struct err_text e = {""};
+    char *text = json_dumps(s->config, 0);
+    const struct spec_source source = {.config = text, .config_bytes = strlen(text)};
+    int rc = spec_parse(&spec, &source, &e);
+    free(text);
+    if (rc == 0) {
+        expect_sound(s, &spec, change);
+        return;
+    }
+    ck_assert_msg(rc == ERR_FATAL_MODEL, "%s with %s: %d %s", s->name, change, rc, e.text);
+    expect_named(s, key, &e, change);
+    s->n_refused++;
+}
+
+// --- the changes
+
+static void try_value(struct subject *s, json_t *object, const char *key, json_t *value) {
+    char change[256], *text = json_dumps(value, JSON_ENCODE_ANY);
+    json_t *old = json_incref(json_object_get(object, key));
+    snprintf(change, sizeof change, "%.100s = %.100s", key, text == NULL ? "nothing" : text);
+    if (value == NULL)
+        json_object_del(object, key);
+    else
+        json_object_set(object, key, value);
+    try_config(s, key, change);
+    json_object_set_new(object, key, old);
+    free(text);
+}
+
+static void try_key(struct subject *s, json_t *object, const char *key) {
+    const json_t *old = json_object_get(object, key);
+    try_value(s, object, key, NULL);
+    for (size_t i = 0; i < N_VALUES; i++) {
+        json_t *value = json_loads(values[i], JSON_DECODE_ANY, NULL);
+        try_value(s, object, key, value);
+        json_decref(value);
+    }
+    json_int_t n = json_integer_value(old);
+    const json_int_t near[] = {n - 1, n + 1, 2 * n, -n, n * 65537};
+    for (size_t i = 0; json_is_integer(old) && i < sizeof near / sizeof *near; i++) {
+        json_t *value = json_integer(near[i]);
+        try_value(s, object, key, value);
+        json_decref(value);
+    }
+}
+
+// Of an object and those inside it; the keys are taken first, as changes move them.
+static void try_object(struct subject *s, json_t *object) {
+    const char *keys[128], *key;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(object, key, value) {
+        ck_assert_uint_lt(n, 128);
+        keys[n++] = strdup(key);
+    }
+    for (size_t i = 0; i < n; i++) {
+        json_t *inner = json_object_get(object, keys[i]);
+        if (json_is_object(inner)) try_object(s, inner);
+        try_key(s, object, keys[i]);
+        free((char *)keys[i]);
+    }
+}
+
+static void try_file(const char *name) {
+    char path[512];
+    struct err_text e;
+    struct subject s = {.name = name};
+    snprintf(path, sizeof path, CORPUS "/%.200s", name);
+    s.config = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
+    if (!json_is_object(s.config)) { // a seed of the fuzzer that is no file of a model
+        json_decref(s.config);
+        return;
+    }
+    s.original = json_deep_copy(s.config);
+    snprintf(path, sizeof path, TEST_DATA "/models/%.200s", name);
+    if (safetensors_open(&s.st, path, &e) != 0) s.st = NULL;
+    try_object(&s, s.config);
+    printf("%s: %zu refused, %zu taken, %zu of them planned\n", name, s.n_refused, s.n_taken,
+           s.n_planned);
+    safetensors_close(s.st);
+    json_decref(s.original);
+    json_decref(s.config);
+}
+
+START_TEST(a_changed_config_is_refused_by_name_or_sound) {
+    size_t n = 0;
+    DIR *files = opendir(CORPUS);
+    ck_assert_ptr_nonnull(files);
+    for (const struct dirent *d; (d = readdir(files)) != NULL;) {
+        if (d->d_name[0] == '.') continue;
+        try_file(d->d_name);
+        n++;
+    }
+    closedir(files);
+    ck_assert_uint_ge(n, 30);
+}
+END_TEST
+
+int main(void) {
+    TCase *c = tcase_create("config_grid");
+    tcase_set_timeout(c, 600);
+    tcase_add_test(c, a_changed_config_is_refused_by_name_or_sound);
+    Suite *s = suite_create("worker_config_grid");
+    suite_add_tcase(s, c);
+    return suite_run(s);
+}
