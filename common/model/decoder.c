@@ -63,6 +63,21 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
     config_expect_text(r, "hidden_act", "silu");
 }
 
+// Of a feed-forward network's three matrices, whose kinds stand behind each other.
+static const char *in_network(enum tensor_kind kind, enum tensor_kind gate) {
+    static const char *const parts[] = {"gate_proj.weight", "up_proj.weight", "down_proj.weight"};
+    return kind >= gate && kind <= gate + 2 ? parts[kind - gate] : NULL;
+}
+
+static const char *in_expert(const struct decoder_names *names, enum tensor_kind kind) {
+    if (names->in_expert[kind] != NULL) return names->in_expert[kind];
+    return names->experts == NULL ? NULL : in_network(kind, TENSOR_EXPERT_GATE);
+}
+
+static const char *in_shared(const struct decoder_names *names, enum tensor_kind kind) {
+    return names->shared == NULL ? NULL : in_network(kind, TENSOR_SHARED_GATE);
+}
+
 bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_ref *ref, char *buf,
                          uint32_t buf_bytes) {
     static const char *const whole[TENSOR_KIND_COUNT] = {
@@ -89,16 +104,19 @@ bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_
         [TENSOR_UP] = "mlp.up_proj.weight",
         [TENSOR_DOWN] = "mlp.down_proj.weight",
     };
-    int n = -1;
-    const char *outside = names->whole[ref->kind], *inside = names->in_layer[ref->kind];
     const char *layers = names->layers == NULL ? "model.layers" : names->layers;
+    const char *outside = names->whole[ref->kind], *inside = names->in_layer[ref->kind];
+    const char *expert = in_expert(names, ref->kind), *shared = in_shared(names, ref->kind);
+    int n = -1;
     if (outside == NULL) outside = whole[ref->kind];
     if (inside == NULL) inside = usual[ref->kind];
     if (outside != NULL)
         n = snprintf(buf, buf_bytes, "%s", outside);
-    else if (names->in_expert[ref->kind] != NULL)
+    else if (expert != NULL)
         n = snprintf(buf, buf_bytes, "%s.%u.%s.%u.%s", layers, ref->layer, names->experts,
-                     ref->expert, names->in_expert[ref->kind]);
+                     ref->expert, expert);
+    else if (shared != NULL)
+        n = snprintf(buf, buf_bytes, "%s.%u.%s.%s", layers, ref->layer, names->shared, shared);
     else if (inside != NULL)
         n = snprintf(buf, buf_bytes, "%s.%u.%s", layers, ref->layer, inside);
     return n > 0 && (uint32_t)n < buf_bytes;

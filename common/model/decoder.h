@@ -54,6 +54,11 @@ void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spe
                                  const struct router_spec *d);
 // moe_intermediate_size, and the width of as many shared experts as the key says.
 void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const char *key);
+// The number of experts, num_experts_per_tok and a softmax over all, whose chosen weights are
+// divided by their sum where renorm says so.
+void decoder_read_softmax_router(struct config_reader *r, struct model_spec *spec, bool renorm);
+// attention_bias: biases on queries, keys, values and the output.
+void decoder_read_attention_bias(struct config_reader *r, struct model_spec *spec, bool fallback);
 // A multiplier; 1 (and absence) becomes 0, which is none.
 float decoder_read_multiplier(struct config_reader *r, const char *key);
 
@@ -63,11 +68,13 @@ float decoder_head_scale(uint32_t head_dim);
 uint32_t decoder_read_experts(struct config_reader *r);
 
 // A family's names where they are not the usual ones: what stands behind "model.layers.N." (also of
-// a tensor that holds all experts), and behind "model.layers.N.<experts>.E.".
+// a tensor that holds all experts), and behind "model.layers.N.<experts>.E.", where gate_proj,
+// up_proj and down_proj are the usual ones.
 struct decoder_names {
     const char *in_layer[TENSOR_KIND_COUNT];
-    const char *experts; // "mlp.experts"
+    const char *experts; // "mlp.experts", where each expert has tensors of its own
     const char *in_expert[TENSOR_KIND_COUNT];
+    const char *shared;                   // "mlp.shared_experts", which has the usual ones
     const char *whole[TENSOR_KIND_COUNT]; // of tensors outside the layers
     const char *layers;                   // "model.layers" where it is NULL
 };

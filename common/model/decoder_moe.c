@@ -107,6 +107,20 @@ void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const
     spec->shared.inner = n * spec->inner_expert;
 }
 
+void decoder_read_softmax_router(struct config_reader *r, struct model_spec *spec, bool renorm) {
+    spec->router = (struct router_spec){
+        .n_experts = decoder_read_experts(r),
+        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
+        .score = ROUTER_SOFTMAX,
+        .renorm = renorm ? RENORM_L1 : RENORM_NONE,
+        .scale = 1.0f,
+    };
+}
+
+void decoder_read_attention_bias(struct config_reader *r, struct model_spec *spec, bool fallback) {
+    spec->attn_bias = spec->attn_out_bias = config_flag_or(r, "attention_bias", fallback);
+}
+
 float decoder_read_multiplier(struct config_reader *r, const char *key) {
     float multiplier = config_real_or(r, key, 1.0f);
     if (multiplier == 0) config_refuse(r, "%s must not be 0", key);

@@ -7,7 +7,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     decoder_read(&r, spec,
                  &(struct decoder_defaults){
                      .max_position = 2048, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    decoder_read_attention_bias(&r, spec, false);
     config_expect_text(&r, "scoring_func", "softmax");
     if (config_size_or(&r, "moe_layer_freq", LAYERS_MAX, 1) != 1)
         config_refuse(&r, "moe_layer_freq other than 1 is not supported");
@@ -29,14 +29,9 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
 static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
                         uint32_t buf_bytes) {
     static const struct decoder_names names = {
-        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight",
-                     [TENSOR_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
-                     [TENSOR_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
-                     [TENSOR_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight"},
+        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
+        .shared = "mlp.shared_experts",
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);

@@ -24,7 +24,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     else if (!is(spec, "LlamaForCausalLM"))
         decoder_refuse_window(&r, spec);
     if (is(spec, "LlamaForCausalLM") || is(spec, "Qwen3ForCausalLM"))
-        spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+        decoder_read_attention_bias(&r, spec, false);
     if (is(spec, "LlamaForCausalLM")) config_refuse_flag(&r, "mlp_bias");
     if (is(spec, "Qwen2ForCausalLM")) spec->attn_bias = true;
     if (is(spec, "Qwen3ForCausalLM")) spec->qk_norm = QK_NORM_HEAD;

@@ -44,14 +44,9 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
                         uint32_t buf_bytes) {
     static const struct decoder_names names = {
         .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight",
-                     [TENSOR_SELECTION_BIAS] = "mlp.moe_statics.e_score_correction_bias",
-                     [TENSOR_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
-                     [TENSOR_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
-                     [TENSOR_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight"},
+                     [TENSOR_SELECTION_BIAS] = "mlp.moe_statics.e_score_correction_bias"},
+        .shared = "mlp.shared_experts",
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);

@@ -28,7 +28,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                      .max_position = 131072, .rope_theta = 150000.0f, .norm_eps = 1e-5f});
     if (config_value(&r, "rope_scaling") == NULL && config_value(&r, "rope_parameters") == NULL)
         config_refuse(&r, "rope_scaling is missing");
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", true);
+    decoder_read_attention_bias(&r, spec, true);
     spec->sinks = true;
     spec->sliding_window = config_size(&r, "sliding_window", POSITIONS_MAX);
     read_layers(&r, spec);

@@ -9,7 +9,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     decoder_read(&r, spec,
                  &(struct decoder_defaults){
                      .max_position = 2048, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    decoder_read_attention_bias(&r, spec, false);
     spec->attn_scale = config_real_or(&r, "attention_multiplier", 1.0f);
     spec->scale.embedding = decoder_read_multiplier(&r, "embedding_multiplier");
     spec->scale.residual = decoder_read_multiplier(&r, "residual_multiplier");

@@ -46,7 +46,7 @@ static void read_layers(struct config_reader *r, struct model_spec *spec) {
 
 static void read_attention(struct config_reader *r, struct model_spec *spec) {
     spec->rope.interleaved = true;
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(r, "attention_bias", false);
+    decoder_read_attention_bias(r, spec, false);
     spec->attn_chunk = config_size_or(r, "attention_chunk_size", POSITIONS_MAX, 0);
     if (json_object_get(r->object, "attention_chunk_size") == NULL) spec->attn_chunk = 8192;
     if (config_flag_or(r, "use_qk_norm", true)) spec->qk_norm = QK_NORM_AFTER_ROPE;

@@ -10,13 +10,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
         &(struct decoder_defaults){.max_position = 131072, .rope_theta = 1e6f, .norm_eps = 1e-5f});
     spec->sliding_window = config_size_or(&r, "sliding_window", POSITIONS_MAX, 0);
     spec->inner_expert = config_size(&r, "intermediate_size", INNER_MAX);
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(&r),
-        .top_k = config_size(&r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_SOFTMAX,
-        .renorm = RENORM_L1,
-        .scale = 1.0f,
-    };
+    decoder_read_softmax_router(&r, spec, true);
     decoder_all_layers(spec, FFN_MOE);
     return r.rc;
 }

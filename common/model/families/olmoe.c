@@ -10,15 +10,9 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                      .max_position = 4096, .rope_theta = 10000.0f, .norm_eps = 1e-5f});
     spec->qk_norm = QK_NORM_WIDE;
     spec->clip_qkv = config_real_or(&r, "clip_qkv", 0);
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    decoder_read_attention_bias(&r, spec, false);
     spec->inner_expert = config_size(&r, "intermediate_size", INNER_MAX);
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(&r),
-        .top_k = config_size(&r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_SOFTMAX,
-        .renorm = config_flag_or(&r, "norm_topk_prob", false) ? RENORM_L1 : RENORM_NONE,
-        .scale = 1.0f,
-    };
+    decoder_read_softmax_router(&r, spec, config_flag_or(&r, "norm_topk_prob", false));
     decoder_all_layers(spec, FFN_MOE);
     return r.rc;
 }
@@ -28,9 +22,6 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
     static const struct decoder_names names = {
         .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);

@@ -10,7 +10,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
         &(struct decoder_defaults){.max_position = 131072, .rope_theta = 1e6f, .norm_eps = 1e-5f});
     spec->norm = NORM_LAYER;
     spec->norm_bias = true;
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    decoder_read_attention_bias(&r, spec, false);
     spec->head_bias = config_flag_or(&r, "lm_head_bias", false);
     spec->sliding_window = config_size_or(&r, "sliding_window", POSITIONS_MAX, 0);
     spec->inner_expert = config_size(&r, "intermediate_size", INNER_MAX);

@@ -7,13 +7,7 @@ static void read_experts(struct config_reader *r, struct model_spec *spec) {
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
     spec->shared = (struct shared_spec){
         .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(r),
-        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_SOFTMAX,
-        .renorm = config_flag_or(r, "norm_topk_prob", false) ? RENORM_L1 : RENORM_NONE,
-        .scale = 1.0f,
-    };
+    decoder_read_softmax_router(r, spec, config_flag_or(r, "norm_topk_prob", false));
 }
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
@@ -35,14 +29,9 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
                         uint32_t buf_bytes) {
     static const struct decoder_names names = {
         .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight",
-                     [TENSOR_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
-                     [TENSOR_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
-                     [TENSOR_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
                      [TENSOR_SHARED_WEIGHT] = "mlp.shared_expert_gate.weight"},
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
+        .shared = "mlp.shared_expert",
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);

@@ -5,13 +5,7 @@
 
 static void read_experts(struct config_reader *r, struct model_spec *spec) {
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(r),
-        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_SOFTMAX,
-        .renorm = config_flag_or(r, "norm_topk_prob", false) ? RENORM_L1 : RENORM_NONE,
-        .scale = 1.0f,
-    };
+    decoder_read_softmax_router(r, spec, config_flag_or(r, "norm_topk_prob", false));
 }
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
@@ -20,7 +14,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                  &(struct decoder_defaults){
                      .max_position = 32768, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
     spec->qk_norm = QK_NORM_HEAD;
-    spec->attn_bias = spec->attn_out_bias = config_flag_or(&r, "attention_bias", false);
+    decoder_read_attention_bias(&r, spec, false);
     decoder_refuse_window(&r, spec);
     decoder_read_sparse_layers(&r, spec);
     if (r.rc != 0) return r.rc;
@@ -35,9 +29,6 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
     static const struct decoder_names names = {
         .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);
