@@ -23,7 +23,8 @@ int model_folder_digest(uint64_t *out, const char *folder, struct err_text *e) {
     uint64_t hash = 0;
     int rc = hash_file(&hash, folder, "config.json", CONFIG_BYTES_MAX, e);
     // Bare checkpoints have neither; a leader that needs one says so itself.
-    static const char *const tokenizers[] = {"tokenizer.json", "tiktoken.model"};
+    static const char *const tokenizers[] = {"tokenizer.json", "tiktoken.model",
+                                             "tokenizer.tok.json"};
     for (size_t i = 0; i < sizeof tokenizers / sizeof *tokenizers && rc == 0; i++) {
         if (file_exists(folder, tokenizers[i]))
             rc = hash_file(&hash, folder, tokenizers[i], TOKENIZER_BYTES_MAX, e);

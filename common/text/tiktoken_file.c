@@ -1,9 +1,9 @@
 // tiktoken_file.c: a tiktoken.model file to struct tokenizer: a line a token, its bytes in base64
 // and its rank, which is its id.
 //
-// Two neighbours merge when together they are a token, the lowest rank first, so the merges need
-// not be written down. The pattern and the special tokens are in Python code that comes with a
-// model and is not run here: the one that Kimi's models have ("TikTokenTokenizer") is known.
+// Its merges follow from that (ranked.h). The pattern and the special tokens are in Python code
+// that comes with a model and is not run here: the one that Kimi's models have
+// ("TikTokenTokenizer") is known.
 #include "common/text/tiktoken_file.h"
 
 #include <jansson.h>
@@ -14,11 +14,9 @@
 #include "common/base/buf.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
-#include "common/text/tokenizer_parts.h"
+#include "common/text/ranked.h"
 #include "common/text/unicode_unhan.h"
 
-// A token has as many places to split it as bytes, so its length is bounded closer than elsewhere.
-#define RANKED_BYTES_MAX 256
 #define RESERVED_TOKENS 256 // ids behind the ranks that are special, named or not
 
 static const char kimi_pattern[] =
@@ -130,39 +128,9 @@ static int store_line(struct reader *r, const struct ranked *line, void *context
     return rc != 0 ? rc : vocab_index(v, line->rank, r->e);
 }
 
-// Both halves of each place where a token can be split.
-typedef int split_user(struct reader *r, struct merge m, void *context);
-
-static int for_each_split(struct reader *r, uint32_t n_ranks, split_user *use, void *context) {
-    const struct vocab *v = &r->t->vocab;
-    for (uint32_t id = 0; id < n_ranks; id++) {
-        const struct token *t = &v->tokens[id];
-        for (uint32_t i = 1; i < t->n_bytes; i++) {
-            struct merge m = {.rank = id, .id = id, .left = vocab_id(v, t->bytes, i, true)};
-            if (m.left == ID_NONE) continue;
-            m.right = vocab_id(v, t->bytes + i, t->n_bytes - i, true);
-            int rc = m.right == ID_NONE ? 0 : use(r, m, context);
-            if (rc != 0) return rc;
-        }
-    }
-    return 0;
-}
-
-static int count_split(struct reader *r, struct merge m, void *context) {
-    uint32_t *n = context;
-    (void)m;
-    return ++*n <= MERGES_MAX ? 0 : refuse(r, "its tokens have more than %d parts", MERGES_MAX);
-}
-
-static int add_split(struct reader *r, struct merge m, void *context) {
-    (void)context;
-    return vocab_add_merge(&r->t->vocab, m, r->e);
-}
-
 static int read_ranks(struct reader *r) {
     struct counts c = {0};
     struct vocab *v = &r->t->vocab;
-    uint32_t n_merges = 0;
     int rc = for_each_line(r, count_line, &c);
     if (rc == 0 && (c.lines == 0 || c.last_rank + 1 != c.lines))
         rc = refuse(r, "its ranks are not 0 to the number of lines");
@@ -170,9 +138,7 @@ static int read_ranks(struct reader *r) {
     if (rc == 0) rc = vocab_init(v, c.lines + RESERVED_TOKENS, 0, r->e);
     if (rc == 0) rc = for_each_line(r, store_line, NULL);
     if (rc == 0) rc = vocab_find_bytes(v, r->e);
-    if (rc == 0) rc = for_each_split(r, c.lines, count_split, &n_merges);
-    if (rc == 0) rc = vocab_resize_merges(v, n_merges, r->e);
-    return rc != 0 ? rc : for_each_split(r, c.lines, add_split, NULL);
+    return rc != 0 ? rc : ranked_merges(v, "tiktoken.model", r->e);
 }
 
 // --- special tokens
@@ -186,22 +152,16 @@ static const json_t *named_token(const json_t *config, uint32_t id) {
 
 static int add_special(struct reader *r, const json_t *config, uint32_t id) {
     char reserved[32];
-    struct vocab *v = &r->t->vocab;
     const json_t *named = named_token(config, id);
     const char *content = json_string_value(json_object_get(named, "content"));
     int n = snprintf(reserved, sizeof reserved, "<|reserved_token_%u|>", id);
-    size_t n_bytes = content == NULL ? (size_t)n : strlen(content);
-    if (content == NULL) content = reserved;
-    if (n_bytes == 0 || n_bytes > ADDED_BYTES_MAX)
-        return refuse(r, "the special token %u has %zu bytes", id, n_bytes);
-    int rc = vocab_store_bytes(v, id, content, n_bytes, r->e);
-    if (rc != 0) return rc;
-    struct token *t = &v->tokens[id];
-    t->in_alphabet = false;
-    t->added = t->only_mark = true;
-    t->special = json_is_true(json_object_get(named, "special"));
-    struct added_token token = {.content = t->bytes, .n_bytes = t->n_bytes, .id = id};
-    return added_set_add(&r->t->raw, token, r->e);
+    const struct ranked_special token = {
+        .id = id,
+        .content = content == NULL ? reserved : content,
+        .n_bytes = content == NULL ? (size_t)n : strlen(content),
+        .special = json_is_true(json_object_get(named, "special")),
+    };
+    return ranked_add_special(r->t, &token, "tiktoken.model", r->e);
 }
 
 static int add_specials(struct reader *r, const json_t *config) {

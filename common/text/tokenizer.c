@@ -10,6 +10,7 @@
 #include "common/base/mem.h"
 #include "common/text/json_reader.h"
 #include "common/text/tiktoken_file.h"
+#include "common/text/tok_json_file.h"
 #include "common/text/tokenizer_parts.h"
 
 static int read_file(char **text, size_t *bytes, const char *folder, const char *name,
@@ -36,8 +37,7 @@ static int read_config(json_t **out, const char *folder, struct err_text *e) {
 
 // What other tokenizers leave in a folder, so that a refusal can name it.
 static int nothing_found(const char *folder, struct err_text *e) {
-    static const char *const others[] = {"tokenizer.model", "tokenizer.tok.json", "tekken.json",
-                                         "vocab.json", NULL};
+    static const char *const others[] = {"tokenizer.model", "tekken.json", "vocab.json", NULL};
     for (size_t i = 0; others[i] != NULL; i++) {
         char path[PATH_BYTES_MAX];
         snprintf(path, sizeof path, "%s/%s", folder, others[i]);
@@ -50,20 +50,41 @@ static int nothing_found(const char *folder, struct err_text *e) {
     return err_set(e, ERR_FATAL_MODEL, "%s/tokenizer.json: there is no such file", folder);
 }
 
+static int parse_json(struct tokenizer **out, const char *text, size_t bytes, const json_t *config,
+                      struct err_text *e) {
+    (void)config;
+    return tokenizer_parse(out, text, bytes, e);
+}
+
+static int parse_tok_json(struct tokenizer **out, const char *text, size_t bytes,
+                          const json_t *config, struct err_text *e) {
+    (void)config;
+    return tok_json_parse(out, text, bytes, e);
+}
+
+// The files that may hold a tokenizer; the first one that is there does.
+static const struct kind {
+    const char *file;
+    int (*parse)(struct tokenizer **out, const char *text, size_t bytes, const json_t *config,
+                 struct err_text *e);
+} kinds[] = {
+    {"tokenizer.json", parse_json},
+    {"tiktoken.model", tiktoken_parse},
+    {"tokenizer.tok.json", parse_tok_json},
+};
+
 int tokenizer_load(struct tokenizer **out, const char *folder, struct err_text *e) {
     char *text = NULL;
     size_t bytes = 0;
     json_t *config = NULL;
     struct tokenizer *t = NULL;
+    const struct kind *kind = kinds, *last = kinds + sizeof kinds / sizeof *kinds;
     int rc = read_config(&config, folder, e);
-    if (rc == 0) rc = read_file(&text, &bytes, folder, "tokenizer.json", e);
-    if (rc == 0) {
-        rc = tokenizer_parse(&t, text, bytes, e);
-    } else if (rc == ERR_REQ_NOT_FOUND) {
-        rc = read_file(&text, &bytes, folder, "tiktoken.model", e);
-        if (rc == ERR_REQ_NOT_FOUND) rc = nothing_found(folder, e);
-        if (rc == 0) rc = tiktoken_parse(&t, text, bytes, config, e);
-    }
+    if (rc == 0) rc = read_file(&text, &bytes, folder, kind->file, e);
+    while (rc == ERR_REQ_NOT_FOUND && ++kind < last)
+        rc = read_file(&text, &bytes, folder, kind->file, e);
+    if (rc == ERR_REQ_NOT_FOUND) rc = nothing_found(folder, e);
+    if (rc == 0) rc = kind->parse(&t, text, bytes, config, e);
     if (rc == 0 && config != NULL) rc = tokenizer_configure(t, config, e);
     json_decref(config);
     mem_free(text);

@@ -1,8 +1,9 @@
 // tokenizer.h: text to ids and back, from a Hugging Face tokenizer.json.
 //
 // Immutable after loading and shared by all threads. Reads byte-level BPE and BPE in
-// SentencePiece's style (a mark for spaces, byte fallback), and tiktoken.model files of the kind
-// Kimi has; docs/text.md lists the components. Anything else in a file is refused by name.
+// SentencePiece's style (a mark for spaces, byte fallback), tiktoken.model files of the kind Kimi
+// has, and Grok-2's tokenizer.tok.json; docs/text.md lists the components. Anything else in a file
+// is refused by name.
 #ifndef MOESAIC_COMMON_TEXT_TOKENIZER_H
 #define MOESAIC_COMMON_TEXT_TOKENIZER_H
 
@@ -21,8 +22,8 @@ struct text_watch {
 };
 
 int tokenizer_parse(struct tokenizer **out, const char *json, size_t bytes, struct err_text *e);
-// folder/tokenizer.json, else folder/tiktoken.model, each with what tokenizer_config.json says
-// about tokens to add.
+// folder/tokenizer.json, else tiktoken.model, else tokenizer.tok.json, each with what
+// tokenizer_config.json says about tokens to add.
 int tokenizer_load(struct tokenizer **out, const char *folder, struct err_text *e);
 void tokenizer_destroy(struct tokenizer *t);
 

@@ -1,5 +1,5 @@
-// fuzz_tokenizer.c: a tokenizer.json from outside, or a tiktoken.model behind a zero byte, is
-// refused, or works on text without harm.
+// fuzz_tokenizer.c: a tokenizer.json from outside, or a tiktoken.model behind a zero byte, or a
+// tokenizer.tok.json behind a one, is refused, or works on text without harm.
 #include <jansson.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "common/text/tiktoken_file.h"
+#include "common/text/tok_json_file.h"
 #include "common/text/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -47,8 +48,10 @@ static int parse_ranks(struct tokenizer **out, const char *text, size_t n, struc
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct tokenizer *t = NULL;
     struct err_text e = {""};
-    int rc = size > 0 && data[0] == 0 ? parse_ranks(&t, (const char *)data + 1, size - 1, &e)
-                                      : tokenizer_parse(&t, (const char *)data, size, &e);
+    const char *text = (const char *)data;
+    int rc = size > 0 && data[0] == 0   ? parse_ranks(&t, text + 1, size - 1, &e)
+             : size > 0 && data[0] == 1 ? tok_json_parse(&t, text + 1, size - 1, &e)
+                                        : tokenizer_parse(&t, text, size, &e);
     check(rc == 0 || (t == NULL && e.text[0] != '\0'));
     if (rc == 0) use(t);
     tokenizer_destroy(t);

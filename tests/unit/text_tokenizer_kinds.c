@@ -32,8 +32,9 @@
 
 struct kind {
     char folder[1024];
-    json_t *roots[2]; // tokenizer.json and tokenizer_config.json, for the names of added tokens
-    const char **added;
+    // tokenizer.json, tokenizer_config.json and tokenizer.tok.json, for the names of added tokens
+    json_t *roots[3];
+    const char **added; // owned
     size_t n_added;
     struct tokenizer *tokenizer;
     uint32_t digests[TEXT_LINES_COUNT + RANDOM_LISTS];
@@ -47,16 +48,28 @@ static json_t *load_json(const char *folder, const char *name) {
 
 static void add_name(struct kind *k, const json_t *token) {
     const char *content = json_string_value(json_object_get(token, "content"));
-    if (content != NULL) k->added[k->n_added++] = content;
+    if (content != NULL) k->added[k->n_added++] = strdup(content);
+}
+
+// A name that is a list of its bytes.
+static void add_bytes(struct kind *k, const json_t *token) {
+    const json_t *bytes = json_object_get(token, "bytes");
+    char name[256] = "";
+    for (size_t i = 0; i < json_array_size(bytes) && i < 255; i++)
+        name[i] = (char)json_integer_value(json_array_get(bytes, i));
+    k->added[k->n_added++] = strdup(name);
 }
 
 static void read_added(struct kind *k) {
     json_t *list = json_object_get(k->roots[0], "added_tokens"), *value;
     json_t *decoder = json_object_get(k->roots[1], "added_tokens_decoder");
-    k->added = calloc(json_array_size(list) + json_object_size(decoder) + 1, sizeof *k->added);
+    json_t *specials = json_object_get(k->roots[2], "special_tokens");
+    size_t n = json_array_size(list) + json_object_size(decoder) + json_array_size(specials);
+    k->added = calloc(n + 1, sizeof *k->added);
     size_t i;
     const char *id;
     json_array_foreach(list, i, value) add_name(k, value);
+    json_array_foreach(specials, i, value) add_bytes(k, value);
     if (k->roots[0] != NULL) return;
     json_object_foreach(decoder, id, value) add_name(k, value);
 }
@@ -66,6 +79,7 @@ static void kind_open(struct kind *k, const char *folder) {
     snprintf(k->folder, sizeof k->folder, "%s", folder);
     k->roots[0] = load_json(folder, "tokenizer.json");
     k->roots[1] = load_json(folder, "tokenizer_config.json");
+    k->roots[2] = load_json(folder, "tokenizer.tok.json");
     read_added(k);
 }
 
@@ -82,9 +96,11 @@ static void kind_load(struct kind *k) {
 
 static void kind_close(struct kind *k) {
     tokenizer_destroy(k->tokenizer);
+    for (size_t i = 0; i < k->n_added; i++)
+        free((char *)k->added[i]);
     free(k->added);
-    json_decref(k->roots[0]);
-    json_decref(k->roots[1]);
+    for (int i = 0; i < 3; i++)
+        json_decref(k->roots[i]);
 }
 
 // --- digests: FNV-1a over 32-bit numbers and bytes

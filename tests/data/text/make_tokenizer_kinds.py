@@ -1,5 +1,5 @@
 """Makes tests/data/tokenizers: a small tokenizer of each kind that the served families have, and digests of what Hugging Face (for
-tiktoken.model: tiktoken) makes of ten thousand lines.
+tiktoken.model and tokenizer.tok.json: tiktoken) makes of ten thousand lines.
 
     python make_tokenizer_kinds.py train                     # tokenizer.json and tokenizer_config.json of each kind
     python make_tokenizer_kinds.py digest PROGRAM FOLDER...  # digests.bin in each folder; PROGRAM is unit_text_tokenizer_kinds
@@ -177,6 +177,20 @@ def make_kimi():
                                              "eos_token": "[EOS]", "tokenizer_class": "TikTokenTokenizer"})
 
 
+def make_grok():
+    """Special tokens in front, as in the released file, and behind; ids are ranks."""
+    vocab, merges = trained({"pre_tokenizer": pre(split(QWEN), level())})
+    table = {c: b for b, c in zip(sorted(range(256), key=lambda b: (not kept(b), b)), map(chr, [b for b in range(256) if kept(b)] + list(range(256, 324))))}
+    folder = OUT / "grok"
+    folder.mkdir(parents=True, exist_ok=True)
+    front, behind = ["<|pad|>", "<|separator|>", "<|eos|>", "<|reserved_3|>"], ["<|control1|>", "<|control2|>"]
+    ranked = sorted(vocab, key=vocab.get)
+    regular = [{"bytes": [table[c] for c in token], "token": len(front) + i} for i, token in enumerate(ranked)]
+    ids = [*range(len(front)), *range(len(front) + len(ranked), len(front) + len(ranked) + len(behind))]
+    special = [{"bytes": list(name.encode()), "token": i} for name, i in zip(front + behind, ids)]
+    write(folder / "tokenizer.tok.json", {"regular_tokens": regular, "special_tokens": special, "word_split": "V1", "vocab_size": ids[-1] + 1})
+
+
 def kept(b):
     return 0x21 <= b <= 0x7E or (b >= 0xA1 and b != 0xAD)
 
@@ -264,6 +278,16 @@ class TikToken:
         return self.encoding.decode_bytes([i for i in ids if not (skip and i in self.skipped)]).decode("utf-8", errors="replace")
 
 
+class TokJson(TikToken):
+    def __init__(self, folder):
+        import tiktoken
+        raw = json.loads((folder / "tokenizer.tok.json").read_text())
+        ranks = {bytes(t["bytes"]): t["token"] for t in raw["regular_tokens"]}
+        special = {bytes(t["bytes"]).decode(): t["token"] for t in raw["special_tokens"]}
+        self.n_ids, self.skipped = raw["vocab_size"], set(special.values())
+        self.encoding = tiktoken.Encoding("grok", pat_str=QWEN, mergeable_ranks=ranks, special_tokens=special)
+
+
 def lines(program, folder):
     data, at = subprocess.run([program, "--lines", folder], capture_output=True, check=True).stdout, 0
     while at < len(data):
@@ -287,7 +311,8 @@ def random_lists(n_ids):
 
 def digest(program, folder):
     folder = pathlib.Path(folder)
-    reference = (TikToken if (folder / "tiktoken.model").exists() else HuggingFace)(folder)
+    kinds = {"tiktoken.model": TikToken, "tokenizer.tok.json": TokJson, "tokenizer.json": HuggingFace}
+    reference = next(kind for name, kind in kinds.items() if (folder / name).exists())(folder)
 
     def decoded(ids, digest):
         for skip in (False, True):
@@ -308,6 +333,7 @@ if __name__ == "__main__":
         for name, kind in KINDS.items():
             make(name, kind)
         make_kimi()
+        make_grok()
     else:
         for folder in sys.argv[3:]:
             digest(sys.argv[2], folder)
