@@ -8,6 +8,8 @@
 #include "ctl/bench.h"
 
 #define CONCURRENCY_MAX 1024
+#define CONCURRENCIES "1,8,64" // when none are asked for
+#define ROWS_MAX 64
 
 struct row {
     uint32_t concurrency, n, errors;
@@ -112,27 +114,46 @@ static int bench_row(struct ctl *c, uint32_t concurrency, uint32_t *errors, stru
     return err;
 }
 
+// All of them before the first one runs: a slip is not to be found out after minutes.
+static int parse_concurrencies(const char *text, uint32_t *list, uint32_t *n, struct err_text *e) {
+    for (const char *at = text; *at != '\0';) {
+        char *end;
+        unsigned long x = strtoul(at, &end, 10);
+        if (end == at || x == 0 || x > CONCURRENCY_MAX || (*end != ',' && *end != '\0'))
+            return err_set(e, ERR_FATAL_CONFIG,
+                           "--concurrency: \"%.100s\" is not a list of numbers within 1 to %d",
+                           text, CONCURRENCY_MAX);
+        if (*n == ROWS_MAX)
+            return err_set(e, ERR_FATAL_CONFIG, "--concurrency: more than %d numbers", ROWS_MAX);
+        list[(*n)++] = (uint32_t)x;
+        at = *end == ',' ? end + 1 : end;
+    }
+    return *n != 0 ? 0 : err_set(e, ERR_FATAL_CONFIG, "--concurrency: no number");
+}
+
+int bench_exit_code(int err, uint32_t n_failures, const struct err_text *e) {
+    if (err != 0) fprintf(stderr, "moectl: %s\n", e->text);
+    return err == ERR_FATAL_CONFIG ? 2 : err != 0 || n_failures > 0;
+}
+
 int bench_command(struct ctl *c) {
+    const struct ctl_options *o = &c->options;
     struct err_text e;
-    uint32_t errors = 0;
-    int err = client_find_model(c, &e);
-    if (err == 0 && c->options.rate != NULL) return bench_open(c);
+    uint32_t errors = 0, n = 0, list[ROWS_MAX];
+    int err = 0;
+    if (o->rate != NULL && o->concurrency != NULL)
+        err =
+            err_set(&e, ERR_FATAL_CONFIG,
+                    "--rate and --concurrency: only one of them; --rate does not wait for answers");
+    else if (o->rate == NULL)
+        err = parse_concurrencies(o->concurrency != NULL ? o->concurrency : CONCURRENCIES, list, &n,
+                                  &e);
+    if (err == 0 && o->rate != NULL) return bench_open(c);
+    if (err == 0) err = client_find_model(c, &e);
     if (err == 0)
         printf("concurrency,requests,prompt_tokens,output_tokens,seconds,output_tokens_per_s,"
                "ttft_p50_ms,ttft_p99_ms,token_p50_ms,token_p99_ms,errors\n");
-    for (const char *at = c->options.concurrency; err == 0 && *at != '\0';) {
-        char *end;
-        unsigned long concurrency = strtoul(at, &end, 10);
-        if (end == at || concurrency == 0 || concurrency > CONCURRENCY_MAX ||
-            (*end != ',' && *end != '\0')) {
-            err = err_set(&e, ERR_FATAL_CONFIG,
-                          "--concurrency: \"%s\" is not a list of numbers within 1 to %d",
-                          c->options.concurrency, CONCURRENCY_MAX);
-            break;
-        }
-        err = bench_row(c, (uint32_t)concurrency, &errors, &e);
-        at = *end == ',' ? end + 1 : end;
-    }
-    if (err != 0) fprintf(stderr, "moectl: %s\n", e.text);
-    return err != 0 || errors > 0;
+    for (uint32_t i = 0; i < n && err == 0; i++)
+        err = bench_row(c, list[i], &errors, &e);
+    return bench_exit_code(err, errors, &e);
 }

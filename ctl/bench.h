@@ -11,7 +11,11 @@ uint64_t bench_draw(uint64_t *state);
 // Sorts the values; p within 0 to 1. 0 for none.
 double bench_percentile(double *values, uint32_t n, double p);
 
-// The rows of --rate; c->model is known. The process's exit code.
+// What the process ends with: 2 for wrong flags, 1 for any other error (which is printed, like
+// those) and when requests failed.
+int bench_exit_code(int err, uint32_t n_failures, const struct err_text *e);
+
+// The rows of --rate. The process's exit code.
 int bench_open(struct ctl *c);
 
 #endif

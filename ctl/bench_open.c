@@ -139,7 +139,7 @@ static int bench_rate(struct ctl *c, double rate, uint32_t *errors, struct err_t
     }
     mem_free(r.answers);
     mem_free(numbers);
-    *errors += r.n_errors;
+    *errors += r.n_errors + (r.n_answered == 0);
     return err;
 }
 
@@ -165,12 +165,12 @@ int bench_open(struct ctl *c) {
     double rates[RATES_MAX];
     uint32_t errors = 0, n = 0;
     int err = parse_rates(c->options.rate, rates, &n, &e);
+    if (err == 0) err = client_find_model(c, &e);
     if (err == 0)
         printf("rate,requests,answered,refused,errors,seconds,output_tokens_per_s,"
                "ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,total_p50_ms,total_p95_ms,total_p99_ms,"
                "refusal_p50_ms,refusal_p95_ms,refusal_p99_ms,late_p99_ms\n");
     for (uint32_t i = 0; i < n && err == 0; i++)
         err = bench_rate(c, rates[i], &errors, &e);
-    if (err != 0) fprintf(stderr, "moectl: %s\n", e.text);
-    return err != 0 || errors > 0;
+    return bench_exit_code(err, errors, &e);
 }

@@ -195,10 +195,20 @@ def test_lengths_are_equal_or_drawn_by_the_seed(cluster):
 
 @pytest.mark.parametrize("flags, word", [(["--rate", "0"], "--rate"), (["--rate", "5,x"], "--rate"),
                                          (["--rate", "0.01", "--duration", "1"], "--duration"),
-                                         (["--rate", "1", "--arrivals", "odd"], "--arrivals")])
+                                         (["--rate", "1", "--arrivals", "odd"], "--arrivals"),
+                                         (["--concurrency", "0"], "--concurrency"), (["--concurrency", "2,0"], "--concurrency"),
+                                         (["--rate", "1", "--concurrency", "2"], "--rate and --concurrency")])
 def test_wrong_loads_are_refused_by_name(cluster, flags, word):
     result = subprocess.run([BUILD / "moectl", "bench", "--url", cluster.url, *flags], capture_output=True, text=True, timeout=60)
-    assert result.returncode != 0 and word in result.stderr
+    assert result.returncode == 2 and word in result.stderr
+    assert result.stdout == "" or flags[0] == "--rate", "nothing is measured"
+
+
+def test_failures_are_an_exit_code(cluster):
+    for flags in (["--concurrency", "2", "--requests", "3"], ["--rate", "20", "--duration", "0.1"]):
+        command = [BUILD / "moectl", "bench", "--url", cluster.url, "--model", "another", *flags]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert result.returncode == 1 and "'another' does not exist" in result.stderr
 
 
 def test_a_refusal_does_not_read_its_request(cluster):
