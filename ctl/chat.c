@@ -26,7 +26,8 @@ int chat_command(struct ctl *c, const char *prompt) {
                        .seed = c->options.seed,
                        .max_tokens = c->options.max_tokens,
                        .on_text = print_text};
-    if (client_find_model(c, &e) != 0 || client_stream(c, &a, 1, 1, &e) != 0) {
+    if (client_check_text("the PROMPT", prompt, &e) != 0 || client_find_model(c, &e) != 0 ||
+        client_stream(c, &a, 1, 1, &e) != 0) {
         fprintf(stderr, "moectl: %s\n", e.text);
         return 1;
     }

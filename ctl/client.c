@@ -5,6 +5,7 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/check.h"
 #include "common/base/mem.h"
 
@@ -127,8 +128,18 @@ int client_get(struct ctl *c, const char *path, char **body, struct err_text *e)
     return err;
 }
 
+int client_check_text(const char *what, const char *text, struct err_text *e) {
+    size_t n = strlen(text), at = 0, bytes;
+    while (at < n && (bytes = utf8_char_bytes(text + at, n - at)) != 0)
+        at += bytes;
+    if (at == n) return 0;
+    return err_set(e, ERR_REQ_INVALID, "%s is not UTF-8 (byte %zu)", what, at);
+}
+
 int client_find_model(struct ctl *c, struct err_text *e) {
     if (c->options.model != NULL) {
+        int rc = client_check_text("--model", c->options.model, e);
+        if (rc != 0) return rc;
         snprintf(c->model, sizeof c->model, "%s", c->options.model);
         return 0;
     }
@@ -255,6 +266,8 @@ static void stream_finish(struct stream *s, CURLM *multi, CURLcode code) {
         say_unreached(s->ctl, code, s->details, a->error);
     else if (status != 200)
         say_refused(status, s->line.data, a->error, sizeof a->error);
+    else if (a->error[0] == '\0' && a->finish_reason[0] == '\0')
+        snprintf(a->error, sizeof a->error, "the answer broke off");
     curl_multi_remove_handle(multi, s->curl);
     curl_easy_cleanup(s->curl);
     curl_slist_free_all(s->headers);

@@ -8,6 +8,9 @@
 // error that names it.
 int client_get(struct ctl *c, const char *path, char **body, struct err_text *e);
 
+// JSON can say nothing but UTF-8: an error that names what is something else.
+int client_check_text(const char *what, const char *text, struct err_text *e);
+
 // Fills c->model from --model or the first entry of /v1/models.
 int client_find_model(struct ctl *c, struct err_text *e);
 

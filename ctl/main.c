@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/secret.h"
 #include "ctl/ctl.h"
@@ -70,6 +71,7 @@ static int run_command(struct ctl *c, const char *command, const char *prompt) {
 
 int main(int argc, char **argv) {
     json_set_alloc_funcs(mem_alloc, mem_free);
+    log_setup("moectl", LOG_WARN);
     curl_global_init(CURL_GLOBAL_DEFAULT);
     struct ctl c = {.env = env_real_create()};
     struct arena arena;

@@ -472,8 +472,8 @@ int leader_run(struct leader *l) {
     atomic_store(&l->ready, false);
     drive_end(l->drive);
     refuse_mail(l);
-    sched_close(l->sched, "the leader stops");
-    members_leave(l->members, "the leader stops");
+    sched_close(l->sched, CHANNEL_LEADER_STOPS);
+    members_leave(l->members, CHANNEL_LEADER_STOPS);
     view_refresh(l->view, env_now_ns(l->config.env));
     return 0;
 }

@@ -140,7 +140,8 @@ static int check_host(const struct process *p, struct err_text *e) {
 
 static int check_options(struct process *p, struct err_text *e) {
     struct leader_options *o = &p->options;
-    if (o->model == NULL) return err_set(e, ERR_FATAL_CONFIG, "--model is required");
+    if (o->model == NULL || o->model[0] == '\0')
+        return err_set(e, ERR_FATAL_CONFIG, "--model is required");
     int rc = model_path_check(o->model, e);
     if (rc != 0) return rc;
     if (o->enable_auto_tool_choice && tool_format_find(o->tool_call_parser) == NULL)

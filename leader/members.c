@@ -270,12 +270,14 @@ static struct guest *find_guest(const struct members *m, uint64_t peer) {
 }
 
 static void guest_remove(struct members *m, struct guest *g) {
+    memcpy(m->last_address, g->address, sizeof m->last_address);
     *g = m->guests[--m->n_guests];
 }
 
-// Outsiders decide how often this happens, so not every time is worth a line. Who it says it is
+// Of the guest that was removed last. Outsiders decide how often this happens, so not every time is
+// worth a line. Who it says it is
 // (hello may be NULL) is its own word, and may be long.
-static void log_refusal(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
+static void log_refusal(struct members *m, const Moesaic__Control__V1__Hello *hello,
                         const char *reason) {
     char name[64] = "", host[64] = "";
     if (!log_gate_pass(&m->refusals, env_now_ns(m->config.env))) return;
@@ -283,8 +285,8 @@ static void log_refusal(struct members *m, uint64_t peer, const Moesaic__Control
         snprintf(name, sizeof name, "%s", hello->name);
         snprintf(host, sizeof host, "%.*s", (int)strcspn(hello->host, " "), hello->host);
     }
-    log_event(LOG_WARN, "members", "worker refused", log_uint("peer", peer), log_text("name", name),
-              log_text("host", host), log_text("reason", reason));
+    log_event(LOG_WARN, "members", "worker refused", log_text("peer", m->last_address),
+              log_text("name", name), log_text("host", host), log_text("reason", reason));
 }
 
 static void log_more_refusals(struct members *m, int64_t now_ns) {
@@ -299,7 +301,7 @@ static void drop_guest(struct members *m, uint64_t peer, bool later, const char 
 }
 
 static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
-    log_refusal(m, peer, NULL, reason);
+    log_refusal(m, NULL, reason);
     drop_guest(m, peer, later, reason);
 }
 
@@ -319,7 +321,7 @@ static void guest_message(struct members *m, struct guest *g, const join_up *up)
                   ? err_set(&e, ERR_PEER_PROTOCOL, "the first message is not Hello")
                   : join_hello(m, peer, up->hello, &e);
     if (err == 0) return;
-    log_refusal(m, peer, up != NULL && up->kind_case == UP(HELLO) ? up->hello : NULL, e.text);
+    log_refusal(m, up != NULL && up->kind_case == UP(HELLO) ? up->hello : NULL, e.text);
     drop_guest(m, peer, err == ERR_PEER_LOST, e.text);
 }
 
@@ -347,16 +349,18 @@ static void make_room_for_guest(struct members *m) {
     refuse_guest(m, peer, true, "too many streams wait for their hello");
 }
 
-static void opened(struct members *m, uint64_t peer) {
+static void opened(struct members *m, uint64_t peer, const char *address) {
     if (m->n_guests == m->n_guests_max) make_room_for_guest(m);
-    m->guests[m->n_guests++] = (struct guest){.peer = peer, .since_ns = env_now_ns(m->config.env)};
+    struct guest *g = &m->guests[m->n_guests++];
+    *g = (struct guest){.peer = peer, .since_ns = env_now_ns(m->config.env)};
+    snprintf(g->address, sizeof g->address, "%.79s", address);
 }
 
 static void closed(struct members *m, uint64_t peer, const char *text) {
     struct guest *g = find_guest(m, peer);
     if (g != NULL) {
         guest_remove(m, g);
-        log_refusal(m, peer, NULL, "its stream ended before its hello");
+        log_refusal(m, NULL, "its stream ended before its hello");
     }
     struct member *k = find_member(m, peer);
     if (k != NULL) member_lose(m, k, text[0] != '\0' ? text : "its stream ended");
@@ -364,7 +368,7 @@ static void closed(struct members *m, uint64_t peer, const char *text) {
 
 void members_event(struct members *m, const struct channel_event *ev) {
     if (ev->kind == CHANNEL_OPENED) {
-        opened(m, ev->peer);
+        opened(m, ev->peer, ev->text);
         return;
     }
     if (ev->kind == CHANNEL_CLOSED) {

@@ -37,10 +37,13 @@ struct member {
     uint64_t *counters_seen; // [n_counters], owned: the last cumulative numbers in this epoch
 };
 
+#define GUEST_ADDRESS_BYTES 80
+
 // A stream whose hello has not come.
 struct guest {
     uint64_t peer;
     int64_t since_ns;
+    char address[GUEST_ADDRESS_BYTES];
 };
 
 enum stage {
@@ -72,7 +75,8 @@ struct members {
     struct member_counts counts;
     bool leaving; // what is lost now is lost on purpose
     struct log_gate refusals;
-    struct arena arena; // of the message being read
+    char last_address[GUEST_ADDRESS_BYTES]; // of the guest that left the list last, for the log
+    struct arena arena;                     // of the message being read
 };
 
 static inline bool member_present(const struct member *k) {

@@ -83,16 +83,28 @@ static void name_member(const char *body, size_t bytes, char *out, size_t out_by
     if (strspn(out, letters) != n) out[0] = '\0';
 }
 
+// The library's words, but where they are for programmers.
+static const char *json_words(const json_error_t *error) {
+    switch (json_error_code(error)) {
+    case json_error_null_character: return "\\u0000 is not allowed in a string";
+    case json_error_null_byte_in_key: return "\\u0000 is not allowed in a name";
+    case json_error_end_of_input_expected: return "something stands behind its end";
+    default: return error->text;
+    }
+}
+
 static int not_json(const struct openai_body *body, const json_error_t *error,
                     struct api_error *e) {
     char name[32];
+    enum json_error_code code = json_error_code(error);
+    const char *text = json_words(error);
     size_t at = error->position > 0 ? (size_t)error->position : 0;
     name_member(body->text, at < body->bytes ? at : body->bytes, name, sizeof name);
-    if (name[0] == '\0')
-        return api_error_set(e, 400, NULL, "the body is not valid JSON: %s (byte %zu).",
-                             error->text, at);
-    return api_error_set(e, 400, name, "the body is not valid JSON: %s (byte %zu, in '%s').",
-                         error->text, at, name);
+    // What comes behind the whole belongs to no field.
+    if (name[0] == '\0' || code == json_error_end_of_input_expected)
+        return api_error_set(e, 400, NULL, "the body is not valid JSON: %s (byte %zu).", text, at);
+    return api_error_set(e, 400, name, "the body is not valid JSON: %s (byte %zu, in '%s').", text,
+                         at, name);
 }
 
 // A text has at most REQUEST_BYTES_MAX bytes, so sums stay within 32 bits.
@@ -124,8 +136,8 @@ int openai_load_value(json_t **out, const struct openai_body *body, const char *
     *out = json_loadb(body->text, body->bytes, flags, &error);
     if (*out != NULL) return 0;
     if (name == NULL) return not_json(body, &error, e);
-    return api_error_set(e, 400, name, "'%s' is not valid JSON: %s (byte %d).", name, error.text,
-                         error.position);
+    return api_error_set(e, 400, name, "'%s' is not valid JSON: %s (byte %d).", name,
+                         json_words(&error), error.position);
 }
 
 int openai_load_body(json_t **out, const struct openai_body *body, struct openai_counts *counts,
@@ -197,6 +209,8 @@ static int read_prompts(struct openai_request *r, uint32_t vocab, struct api_err
     const json_t *prompt = json_object_get(r->root, "prompt");
     bool one = json_is_string(prompt) || json_is_number(json_array_get(prompt, 0));
     size_t n = one ? 1 : json_array_size(prompt);
+    if (n == 0 && json_is_array(prompt))
+        return api_error_set(e, 400, "prompt", "'prompt' is an empty list.");
     if (n == 0) return prompt_error(r, e);
     if (n > PROMPTS_MAX)
         return api_error_set(e, 400, "prompt", "'prompt' may have at most %d prompts.",

@@ -88,6 +88,9 @@ static int read_top_k(struct openai_reader *r, const struct openai_field *f, con
         r->request->sampling.top_k = 0;
         return 0;
     }
+    json_int_t x;
+    if (openai_whole(value, &x) && (x < 0 || (double)x > f->max))
+        return openai_field_wrong(r, f, "-1, or between 0 and 2147483647");
     return openai_read_uint(r, f, value);
 }
 

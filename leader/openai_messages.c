@@ -232,6 +232,8 @@ static int read_message(struct message *m, json_t *list) {
 
 int openai_messages(struct openai_request *r, const json_t *messages, struct api_error *e) {
     size_t n = json_array_size(messages); // 0 when it is no array
+    if (n == 0 && json_is_array(messages))
+        return api_error_set(e, 400, "messages", "'messages' is an empty list.");
     if (n == 0) return api_error_set(e, 400, "messages", "'messages' must be a list of messages.");
     if (n > MESSAGES_MAX)
         return api_error_set(e, 400, "messages", "'messages' may have at most %d messages.",

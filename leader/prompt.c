@@ -7,7 +7,7 @@
 #include "common/base/mem.h"
 #include "leader/continuation.h"
 
-static int too_long(const struct serving *s, const struct openai_request *r, struct api_error *e) {
+static int fills_it(const struct serving *s, const struct openai_request *r, struct api_error *e) {
     int rc = api_error_set(e, 400, r->prompt_field,
                            "This model's maximum context length is %u tokens; '%s' fills it and "
                            "leaves no room for an answer.",
@@ -15,9 +15,17 @@ static int too_long(const struct serving *s, const struct openai_request *r, str
     return api_error_code(e, rc, "context_length_exceeded");
 }
 
+// Told as soon as it is known: how many there are nobody has counted.
+static int has_more(const struct serving *s, const struct openai_request *r, struct api_error *e) {
+    int rc = api_error_set(e, 400, r->prompt_field,
+                           "This model's maximum context length is %u tokens; '%s' has more.",
+                           s->max_model_len, r->prompt_field);
+    return api_error_code(e, rc, "context_length_exceeded");
+}
+
 static int encode_failed(const struct serving *s, const struct openai_request *r, int code,
                          const char *text, struct api_error *e) {
-    if (code == ERR_REQ_TOO_LARGE) return too_long(s, r, e);
+    if (code == ERR_REQ_TOO_LARGE) return has_more(s, r, e);
     if (code == ERR_REQ_ABORTED) {
         api_error_set(e, 500, NULL, "%s", text);
         return code;
@@ -118,7 +126,7 @@ static int encode_text(const struct prompt_ask *a, struct id_list *out, struct a
 
 static int encode_ids(const struct serving *s, const struct openai_request *r,
                       const struct openai_prompt *p, struct id_list *out, struct api_error *e) {
-    if (p->n_ids > ids_max(s, r)) return too_long(s, r, e);
+    if (p->n_ids > ids_max(s, r)) return has_more(s, r, e);
     uint32_t *ids = mem_array(p->n_ids, sizeof *ids);
     if (ids == NULL) return no_memory(e);
     memcpy(ids, p->ids, p->n_ids * sizeof *ids);
@@ -182,7 +190,7 @@ int prompt_text(const struct serving *s, const uint32_t *ids, size_t n, struct b
 int prompt_check_room(const struct serving *s, const struct openai_request *r, size_t n_ids,
                       struct api_error *e) {
     if (n_ids == 0) return api_error_set(e, 400, r->prompt_field, "the prompt is empty.");
-    return n_ids + room_least(r) > s->max_model_len ? too_long(s, r, e) : 0;
+    return n_ids + room_least(r) > s->max_model_len ? fills_it(s, r, e) : 0;
 }
 
 int prompt_check_model(const struct serving *s, const struct openai_request *r,

@@ -69,6 +69,7 @@ void request_log_refused(const struct serving *s, const struct client *client,
     log_event(s->log.requests, "request", "request refused",
               log_text("request", client->ops->request_id(client->self)),
               log_uint("status", (uint64_t)e->status), log_text("code", e->code),
+              log_text("field", e->param),
               log_text("message", s->log.prompts ? e->message : "hidden"));
 }
 

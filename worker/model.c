@@ -237,10 +237,14 @@ const _Atomic uint64_t *model_expert_tokens(const struct model *m) {
     return m->forward.expert.tokens;
 }
 
-uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes) {
-    // A page also costs its tokens and its note of who writes it.
+// A page also costs its tokens and its note of who writes it.
+uint64_t model_kv_block_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint64_t notes = KV_BLOCK_TOKENS * sizeof(uint32_t) + sizeof(struct batch_writer);
-    uint64_t n = bytes / (kv_block_bytes(spec, kv_dtype) + notes);
+    return kv_block_bytes(spec, kv_dtype) + notes;
+}
+
+uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes) {
+    uint64_t n = bytes / model_kv_block_bytes(spec, kv_dtype);
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 

@@ -90,6 +90,7 @@ const float *model_logits(const struct model *m, uint32_t *n_rows);
 const _Atomic uint64_t *model_expert_tokens(const struct model *m);
 
 // Pages that fit into bytes on this rank.
+uint64_t model_kv_block_bytes(const struct model_spec *spec, enum dtype kv_dtype);
 uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes);
 
 // The largest message that two ranks exchange in a step: what fabric_config.message_bytes_max must

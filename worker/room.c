@@ -24,6 +24,12 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
     uint64_t left = r->memory_bytes > weights ? r->memory_bytes - weights : 0;
     left = left > step ? left - step : 0;
     uint64_t bytes = r->kv_bytes != 0 ? r->kv_bytes : r->memory_bytes / 100 * r->kv_percent;
+    uint64_t page = model_kv_block_bytes(c->weights->spec, c->kv_dtype);
+    if (r->kv_bytes != 0 && r->kv_bytes < page)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "kv-cache-memory %" PRIu64 " bytes is less than one KV page of %" PRIu64
+                       ": raise it",
+                       r->kv_bytes, page);
     if (bytes > left && r->kv_bytes != 0)
         log_warn("worker", "kv cache of %" PRIu64 " bytes cut to the %" PRIu64 " that are left",
                  bytes, left);

@@ -148,9 +148,9 @@ static void end_epoch(struct worker *w) {
 // The epoch is over for this rank: says so and waits for the next one.
 static void break_epoch(struct worker *w, const char *reason) {
     uint64_t number = w->epoch.number;
-    log_event(w->said_drain ? LOG_INFO : LOG_WARN, "worker", "group closed",
-              log_uint("epoch", number), log_uint("rank", w->terms.rank),
-              log_text("reason", reason));
+    bool meant = w->said_drain || strcmp(reason, CHANNEL_LEADER_STOPS) == 0;
+    log_event(meant ? LOG_INFO : LOG_WARN, "worker", "group closed", log_uint("epoch", number),
+              log_uint("rank", w->terms.rank), log_text("reason", reason));
     end_epoch(w);
     w->state = WORKER_LOADED;
     link_send_epoch_closed(w->channel, number, reason);
@@ -404,7 +404,7 @@ static void on_closed(struct worker *w, const char *reason) {
     if (w->state == WORKER_JOINING)
         log_not_admitted(w, held, reason);
     else
-        log_event(LOG_WARN, "worker",
+        log_event(strstr(reason, CHANNEL_LEADER_STOPS) != NULL ? LOG_INFO : LOG_WARN, "worker",
                   held ? "lost the leader, keeps its weights" : "lost the leader, keeps trying",
                   log_text("reason", reason));
     atomic_store(&w->pulse.joined, false);

@@ -21,8 +21,12 @@
 struct channel;
 struct channel_mem_hub; // channel_mem.h
 
+// Why a leader that ends in good order closes its workers' streams: nothing was lost.
+#define CHANNEL_LEADER_STOPS "the leader stops"
+
 enum channel_event_kind {
-    CHANNEL_OPENED,  // server: a worker opened its stream; client: the stream is up
+    CHANNEL_OPENED,  // server: a worker opened its stream, text is its address where it has one;
+                     // client: the stream is up
     CHANNEL_MESSAGE, // data, bytes: one encoded JoinUp (at the leader) or JoinDown (at the worker)
     CHANNEL_CLOSED,  // the stream ended; text says why. No further event of this peer
 };

@@ -58,7 +58,9 @@ static struct join_peer *find(struct channel_grpc_server *c, uint64_t number) {
 static void join_opened(void *context, struct grpc_server_call *call, void **state) {
     struct channel_grpc_server *c = context;
     struct join_peer *p = mem_zalloc(sizeof *p);
-    struct channel_item *item = channel_item_make(CHANNEL_OPENED, c->last_number + 1, NULL);
+    char peer[GRPC_PEER_BYTES];
+    grpc_server_call_peer(call, peer);
+    struct channel_item *item = channel_item_make(CHANNEL_OPENED, c->last_number + 1, peer);
     *state = p;
     if (p == NULL || item == NULL) {
         mem_free(p);

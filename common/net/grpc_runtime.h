@@ -10,6 +10,8 @@
 
 #include "common/base/err.h"
 
+#define GRPC_PEER_BYTES 80 // an address as gRPC writes it
+
 // Pairs may nest. gRPC's threads are made with every signal blocked, so signals stay with the
 // process's own threads.
 void grpc_runtime_start(void);

@@ -134,6 +134,10 @@ bool grpc_server_call_metadata(const struct grpc_server_call *call, const char *
     return false;
 }
 
+void grpc_server_call_peer(const struct grpc_server_call *call, char out[GRPC_PEER_BYTES]) {
+    grpc_stream_peer(call->stream, out);
+}
+
 void grpc_server_call_cancel(struct grpc_server_call *call, int code, const char *text) {
     grpc_stream_cancel(call->stream, (grpc_status_code)code, text);
 }
@@ -220,12 +224,12 @@ static void send_away(struct grpc_server_host *h, struct grpc_server_call *call)
 
 // A stranger at the door is worth a line, but must not be able to fill the disk with them.
 static void log_refusal(struct grpc_server_host *h, const struct grpc_server_call *call,
-                        grpc_call *core, const char *reason) {
+                        const char *reason) {
+    char peer[GRPC_PEER_BYTES];
     if (!log_gate_pass(&h->refusals, call->opened_ns)) return;
-    char *peer = grpc_call_get_peer(core);
+    grpc_stream_peer(call->stream, peer);
     log_event(LOG_WARN, "grpc", "call refused", log_text("address", h->address),
               log_text("peer", peer), log_text("reason", reason));
-    gpr_free(peer);
 }
 
 static void log_more_refusals(struct grpc_server_host *h) {
@@ -247,9 +251,8 @@ static void log_closed(struct grpc_server_host *h) {
     h->log_closed_ns = now_ns + LOG_GATE_SPAN_NS;
 }
 
-static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call,
-                            grpc_call *core) {
-    log_refusal(h, call, core, "the key or token is missing or wrong");
+static void refuse_stranger(struct grpc_server_host *h, struct grpc_server_call *call) {
+    log_refusal(h, call, "the key or token is missing or wrong");
     refuse(call, GRPC_STATUS_UNAUTHENTICATED, "the key or token is missing or wrong");
 }
 
@@ -298,9 +301,9 @@ static void accept_call(struct grpc_server_host *h, struct request *r) {
     else if (method == NULL)
         refuse(call, GRPC_STATUS_UNIMPLEMENTED, "no such method here");
     else if (h->keys != NULL && !method->without_token && call->key == KEY_NONE)
-        refuse_stranger(h, call, r->call);
+        refuse_stranger(h, call);
     else if (is_full(h, method)) {
-        log_refusal(h, call, r->call, "too many streams are open");
+        log_refusal(h, call, "too many streams are open");
         refuse(call, GRPC_STATUS_RESOURCE_EXHAUSTED, "too many streams are open");
     } else {
         open_call(call, method, &r->metadata);

@@ -81,6 +81,9 @@ void grpc_server_host_destroy(struct grpc_server_host *h);
 bool grpc_server_call_metadata(const struct grpc_server_call *call, const char *key, char *out,
                                size_t bytes);
 
+// Who called, as gRPC writes addresses ("ipv4:127.0.0.1:50000").
+void grpc_server_call_peer(const struct grpc_server_call *call, char out[GRPC_PEER_BYTES]);
+
 // The number of the key that the call came with, or KEY_NONE. Any thread that has the call.
 int32_t grpc_server_call_key(const struct grpc_server_call *call);
 

@@ -2,6 +2,7 @@
 #include "common/net/grpc_stream.h"
 
 #include <grpc/byte_buffer_reader.h>
+#include <grpc/support/alloc.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -274,6 +275,12 @@ void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok) {
     completed_locked(s, op, ok);
     pthread_mutex_unlock(&s->lock);
     if (op == OP_RECEIVE) s->receiving = false;
+}
+
+void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]) {
+    char *peer = grpc_call_get_peer(s->call);
+    snprintf(out, GRPC_PEER_BYTES, "%s", peer);
+    gpr_free(peer);
 }
 
 int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes) {

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/net/grpc_runtime.h"
 
 #define GRPC_STREAM_WAITING_MAX 1000
 #define GRPC_STREAM_METADATA_MAX 4
@@ -95,6 +96,9 @@ void grpc_stream_set_late_header(struct grpc_stream *s);
 void grpc_stream_receive(struct grpc_stream *s);
 // Accounts for an event. Must be called once for each.
 void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);
+// Who is at the other end, as gRPC writes addresses ("ipv4:127.0.0.1:50000"). Before the call is
+// over.
+void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]);
 // The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the
 // call is over.
 int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes);

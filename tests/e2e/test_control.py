@@ -381,7 +381,7 @@ def test_a_stopped_worker_is_fenced_and_joins_again_with_its_weights():
             wait_for("the ghost's awakening", lambda: "lost the leader, keeps its weights" in ghost.log())
             wait_for("its refusal", lambda: "all 2 ranks are taken" in ghost.log())
             going_on.assert_whole()  # nothing that the ghost sent did any harm
-            refusals = rf'worker refused peer \d+ name {ghost.name} host \S+ reason "all 2 ranks are taken"'
+            refusals = rf'worker refused peer ipv4:127\.0\.0\.1:\d+ name {ghost.name} host \S+ reason "all 2 ranks are taken"'
             wait_for("another refusal", lambda: len(re.findall(refusals, cluster.leader.log())) >= 2)
             assert ghost.log().count("all 2 ranks are taken") == 1, "a reason that stays is no news"
             assert re.findall(r"group ready epoch (\d+)", cluster.leader.log()) == epoch

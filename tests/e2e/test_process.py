@@ -82,6 +82,12 @@ class Page(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def test_moectl_names_what_is_not_utf8():
+    for command, word in ([b"chat", b"a\xff"], b"the PROMPT is not UTF-8 (byte 1)"), ([b"chat", b"a", b"--model", b"\xff"], b"--model is not UTF-8"):
+        done = subprocess.run([os.fsencode(BUILD / "moectl"), *command, b"--url", b"http://127.0.0.1:9"], capture_output=True, timeout=60)
+        assert done.returncode == 1 and word in done.stderr
+
+
 def test_moectl_does_not_print_another_servers_page():
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()

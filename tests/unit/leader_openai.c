@@ -162,12 +162,15 @@ START_TEST(a_json_error_names_the_member_that_it_is_in) {
         {"{\"prompt\":[1,[2,{\"x\":01}]]}", "prompt"},
         {"{\"a\\\"b\":1,\"top_p\":{\"n\":\"}\\\\\",\"k\":nan}}", "top_p"},
         {"{\"n\":1,}", ""},
+        {"{\"n\":1} 2", ""}, // behind it
+        {"{\"prompt\":\"\\u0000\"}", "prompt"},
         {"{\"<script>\":nan}", ""},
         {"nan", ""},
         {"{\"a_name_that_is_longer_than_any_field_has_it\":nan}", ""}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         ck_assert_int_eq(parse(&r, false, rows[i][0], &e), ERR_REQ_INVALID);
         ck_assert_msg(strcmp(e.param, rows[i][1]) == 0, "%s: '%s'", rows[i][0], e.param);
+        ck_assert_msg(strstr(e.message, "JSON_") == NULL, "%s", e.message); // a programmer's word
     }
 }
 END_TEST
@@ -181,6 +184,8 @@ START_TEST(tiny_temperature_is_greedy_and_top_p_0_keeps_one) {
     ck_assert_int_eq(parse_field(&r, true, "\"top_k\":-1", &e), 0);
     ck_assert_uint_eq(r.sampling.top_k, 0);
     openai_request_finish(&r);
+    ck_assert_int_eq(parse_field(&r, true, "\"top_k\":-2", &e), ERR_REQ_INVALID);
+    ck_assert_str_eq(e.message, "'top_k' must be -1, or between 0 and 2147483647.");
 }
 END_TEST
 
@@ -443,6 +448,8 @@ START_TEST(prompts_have_four_forms) {
     ck_assert_int_eq(parse(&r, false, "{\"prompt\":[[1],[2,2047]]}", &e), 0);
     ck_assert(r.n_prompts == 2 && r.prompts[1].ids[1] == 2047);
     openai_request_finish(&r);
+    ck_assert_int_eq(parse(&r, false, "{\"prompt\":[]}", &e), ERR_REQ_INVALID);
+    ck_assert_str_eq(e.message, "'prompt' is an empty list.");
     static const char *const bad[] = {"[]",        "[[]]",   "5",    "{}",    "null",   "[1,\"a\"]",
                                       "[\"a\",1]", "[2048]", "[-1]", "[1.5]", "[true]", "[[1],2]"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

@@ -110,6 +110,11 @@ START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
     expect_refused("not one KV page fits");
     room.kv_bytes = 1 * MIB;
     expect_refused("not one KV page fits");
+    set_up(1);
+    room.kv_bytes = model_kv_block_bytes(&spec, DTYPE_F32);
+    ck_assert_uint_eq(blocks(), 1);
+    room.kv_bytes--;
+    expect_refused("is less than one KV page of");
 }
 END_TEST
 
