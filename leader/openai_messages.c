@@ -134,7 +134,7 @@ static int read_arguments(const struct call *c, json_t **out) {
     if (*out != NULL) return 0;
     if (json_is_string(arguments) && openai_load_body(out, &text, c->message->counts, &cause) == 0)
         return 0;
-    return call_wrong(c, ".function.arguments", "the JSON text of an object, of bounded size");
+    return call_wrong(c, ".function.arguments", "an object or its JSON text, of bounded size");
 }
 
 static int read_call(const struct call *c, json_t *list) {

@@ -75,7 +75,9 @@ int openai_read_logit_bias(struct openai_reader *r, const struct openai_field *f
     json_object_foreach((json_t *)value, key, number) {
         double x = json_number_value(number);
         if (!parse_id(key, r->defaults->vocab, &ids[s->n_bias]))
-            return openai_field_wrong(r, f, "an object whose keys are token ids of this model");
+            return api_error_set(r->error, 400, f->name,
+                                 "'%s' may have nothing but token ids of this model, below %u.",
+                                 f->name, r->defaults->vocab);
         if (!json_is_number(number)) return openai_field_wrong(r, f, "an object of numbers");
         if (!(x >= f->min && x <= f->max)) return openai_field_range(r, f);
         bias[s->n_bias++] = (float)x;

@@ -55,6 +55,10 @@ static void add_length(struct rpc_fill *f, const Moesaic__V1__GenerateRequest *m
     else if (!wanted)
         f->rc = api_error_set(f->error, 400, "prompt_only",
                               "'prompt_only' needs 'echo' or 'prompt_logprobs'.");
+    else if (m->min_tokens != 0)
+        f->rc = api_error_set(f->error, 400, "min_tokens",
+                              "'prompt_only' generates nothing, and 'min_tokens' asks for %u.",
+                              m->min_tokens);
     rpc_fill_value(f, "max_tokens", json_integer(0));
 }
 

@@ -70,6 +70,11 @@ static int read_logprobs(struct reader *r) {
                              TOP_LOGPROBS_MAX);
     r->request->sampling.want_logprob = true;
     r->request->sampling.n_logprobs = m->logprobs;
+    // The text begins with the prompt, so its tokens have theirs, too.
+    if (m->echo && !r->request->prompt_logprobs) {
+        r->request->prompt_logprobs = true;
+        r->request->n_prompt_logprobs = m->logprobs;
+    }
     return 0;
 }
 

@@ -114,6 +114,16 @@ def test_a_prompt_can_be_read_without_an_answer(rpc):
     assert rpc.ask(text=STORY, prompt_only=True, echo=True).text == STORY
 
 
+def test_an_echo_with_logprobs_has_those_of_the_prompt(rpc):
+    asked = rpc.ask(text=STORY, prompt_logprobs=2, max_tokens=3)
+    a = rpc.ask(text=STORY, echo=True, logprobs=2, max_tokens=3, temperature=0)
+    assert a.text.startswith(STORY) and len(a.logprobs) == 3
+    assert [(k.token_id, k.logprob, len(k.top)) for k in a.prompt_logprobs] == [(k.token_id, k.logprob, len(k.top)) for k in asked.prompt_logprobs]
+    assert len(a.prompt_logprobs) == a.n_prompt
+    assert len(rpc.ask(text=STORY, echo=True, logprobs=2, prompt_logprobs=0, max_tokens=1).prompt_logprobs[1].top) == 0
+    assert not rpc.ask(text=STORY, echo=True, max_tokens=1).prompt_logprobs
+
+
 # --- Tokenize, Detokenize
 
 

@@ -1,6 +1,7 @@
 """test_process.py: how moe-leader starts, refuses to start, and leaves."""
 import contextlib
 import http.server
+import os
 import pathlib
 import signal
 import subprocess
