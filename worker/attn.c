@@ -314,7 +314,7 @@ static void project_out(struct attn_layer *al) {
     };
     linear_run(f->pool, &out);
     if (al->w->attn_post_norm != NULL)
-        pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, return_rows, al);
+        pool_run_rows(f->pool, f->n_own, f->spec->hidden, return_rows, al);
 }
 
 void attn_forward(struct forward *f, uint32_t layer) {

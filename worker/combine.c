@@ -116,8 +116,8 @@ int combine_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     dispatch_release(f); // the experts are done with the peers' rows
     if (rc == 0) rc = find_rows(f, layer, e);
     if (rc == 0)
-        pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->hidden * f->spec->router.top_k,
-                      add_rows, &(struct combine_layer){f, forward_layer(f, layer)});
+        pool_run_rows(f->pool, f->n_own, (size_t)f->spec->hidden * f->spec->router.top_k, add_rows,
+                      &(struct combine_layer){f, forward_layer(f, layer)});
     combine_release(f);
     return rc;
 }

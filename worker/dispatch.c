@@ -26,8 +26,7 @@ size_t dispatch_heads_bytes(uint32_t n_ranks, uint32_t rows_max, uint32_t top_k)
 }
 
 size_t dispatch_pairs_max(const struct forward *f) {
-    return (size_t)f->config.rows_max *
-           smaller(f->spec->router.top_k, f->config.weights->n_local_experts);
+    return (size_t)f->own_max * smaller(f->spec->router.top_k, f->config.weights->n_local_experts);
 }
 
 size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
@@ -38,12 +37,12 @@ size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
 void dispatch_lay(struct forward *f, struct scratch *s) {
     struct dispatch *d = &f->dispatch;
     const struct router_spec *router = &f->spec->router;
-    size_t rows = f->config.rows_max;
+    size_t rows = f->own_max;
     // A row is on the wire to at most this many peers.
     size_t copies = smaller(router->top_k, f->n_ranks - 1);
     d->owner = scratch_take(s, router->n_experts, sizeof *d->owner);
     d->peers = scratch_take(s, f->n_ranks, sizeof *d->peers);
-    d->heads_bytes = dispatch_heads_bytes(f->n_ranks, f->config.rows_max, router->top_k);
+    d->heads_bytes = dispatch_heads_bytes(f->n_ranks, f->own_max, router->top_k);
     d->heads = scratch_take(s, d->heads_bytes, 1);
     d->sent = scratch_take(s, rows * copies, f->spec->hidden * sizeof(float));
     d->sent_row = scratch_take(s, rows * copies, sizeof *d->sent_row);
@@ -61,7 +60,7 @@ static void count_pairs(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint32_t top_k = f->spec->router.top_k;
     memset(d->peers, 0, f->n_ranks * sizeof *d->peers);
-    for (uint32_t row = 0; row < f->batch.n_rows; row++) {
+    for (uint32_t row = 0; row < f->n_own; row++) {
         for (uint32_t j = 0; j < top_k; j++) {
             size_t at = (size_t)row * top_k + j;
             struct dispatch_peer *peer = &d->peers[d->owner[f->route.experts[at]]];
@@ -99,7 +98,7 @@ static void place_heads(struct forward *f) {
 static void fill_heads(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint32_t top_k = f->spec->router.top_k;
-    for (uint32_t row = 0; row < f->batch.n_rows; row++) {
+    for (uint32_t row = 0; row < f->n_own; row++) {
         for (uint32_t j = 0; j < top_k; j++) {
             size_t at = (size_t)row * top_k + j;
             uint32_t expert = f->route.experts[at];
@@ -210,7 +209,7 @@ static void list_own_pairs(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint32_t top_k = f->spec->router.top_k, first = f->config.weights->first_expert;
     struct pair *pair = d->pairs + d->pair_begin[f->rank];
-    for (uint32_t row = 0; row < f->batch.n_rows; row++) {
+    for (uint32_t row = 0; row < f->n_own; row++) {
         for (uint32_t j = 0; j < top_k; j++) {
             uint32_t expert = f->route.experts[(size_t)row * top_k + j];
             if (d->owner[expert] != f->rank) continue;
@@ -232,7 +231,7 @@ static void list_peer_pairs(struct forward *f, const struct dispatch_view *view,
 static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
     struct dispatch *d = &f->dispatch;
     const struct weights *w = f->config.weights;
-    struct dispatch_rules rules = {f->spec->hidden, f->spec->router.top_k, f->config.rows_max,
+    struct dispatch_rules rules = {f->spec->hidden, f->spec->router.top_k, f->own_max,
                                    w->first_expert, w->n_local_experts};
     d->pair_begin[0] = 0;
     for (uint32_t r = 0; r < f->n_ranks; r++) {

@@ -58,7 +58,7 @@ struct dispatch {
     float *sent;        // all peers' rows
     uint32_t *sent_row; // the batch row of each row in sent
     uint32_t n_sent;
-    uint32_t *pair_index;      // [rows_max, top_k] among the pairs of that rank's message
+    uint32_t *pair_index;      // [own_max, top_k] among the pairs of that rank's message
     struct fabric_part *parts; // [n_ranks]
     struct fabric_msg *in;     // [n_ranks]
     bool holding;              // in has messages
@@ -69,7 +69,7 @@ struct dispatch {
 };
 
 void dispatch_lay(struct forward *f, struct scratch *s);
-// Sends the step's rows, receives the peers', lists the pairs; the received messages stay until
+// Sends the own rows, receives the peers', lists the pairs; the received messages stay until
 // dispatch_release. ERR_PEER_PROTOCOL when one does not add up.
 int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e);
 void dispatch_release(struct forward *f);

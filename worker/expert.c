@@ -41,8 +41,8 @@ void expert_lay(struct forward *f, struct scratch *s) {
     x->up = scratch_take(s, (size_t)x->group_rows * x->inner_max, sizeof(float));
     x->y = scratch_take(s, (size_t)x->group_rows * spec->hidden, sizeof(float));
     if (spec->shared.inner != 0) {
-        x->shared = scratch_take(s, f->config.rows_max * (size_t)spec->hidden, sizeof(float));
-        x->shared_weights = scratch_take(s, f->config.rows_max, sizeof(float));
+        x->shared = scratch_take(s, f->own_max * (size_t)spec->hidden, sizeof(float));
+        x->shared_weights = scratch_take(s, f->own_max, sizeof(float));
     }
     x->order = scratch_take(s, pairs, sizeof *x->order);
     x->begin = scratch_take(s, (size_t)n_local + 1, sizeof *x->begin);
@@ -287,8 +287,8 @@ static void keep_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
 static void run_all_rows(const struct expert_weights *w, const struct dense_rows *rows,
                          pool_rows_body *finish) {
     struct forward *f = rows->f;
-    for (uint32_t first = 0; first < f->batch.n_rows; first += f->expert.group_rows) {
-        uint32_t n = smaller(f->batch.n_rows - first, f->expert.group_rows);
+    for (uint32_t first = 0; first < f->n_own; first += f->expert.group_rows) {
+        uint32_t n = smaller(f->n_own - first, f->expert.group_rows);
         size_t at = (size_t)first * f->spec->hidden;
         f->expert.n_segments = 0;
         add_segments(&f->expert, w, 0, n);
@@ -315,8 +315,8 @@ void shared_forward(struct forward *f, uint32_t layer) {
         .ldx = f->spec->hidden,
         .y = f->expert.shared_weights,
         .ldy = 1,
-        .n_rows = f->batch.n_rows,
+        .n_rows = f->n_own,
     };
     linear_run(f->pool, &weights);
-    f->ops->sigmoid(f->expert.shared_weights, f->batch.n_rows);
+    f->ops->sigmoid(f->expert.shared_weights, f->n_own);
 }

@@ -28,8 +28,8 @@ struct expert {
     float *x;                     // [group_rows, hidden] gathered
     float *gate, *up;             // [group_rows, inner_max]
     float *y;                     // [group_rows, hidden]
-    float *shared;                // [rows_max, hidden] what the shared expert returned
-    float *shared_weights;        // [rows_max] where it is gated
+    float *shared;                // [own_max, hidden] what the shared expert returned
+    float *shared_weights;        // [own_max] where it is gated
     uint32_t *order;              // pair indexes sorted by expert
     uint32_t *begin;              // [n_local_experts + 1] of each expert in order
     struct ffn_segment *segments; // [group_rows]

@@ -23,10 +23,16 @@ struct forward {
     const struct kernel_ops *ops;
     struct pool *pool;
     uint32_t n_threads, n_ranks, rank;
+    struct layout_place place; // of this rank
 
     uint64_t step; // of the plan, for the exchanges' tags
-    float *x;      // [rows_max, hidden] the residual stream
-    float *normed; // [rows_max, hidden] its norm, the input of the next block
+    // A step's rows are spread over the ranks of a TP group: each keeps the residual stream of its
+    // own, row own_first + i of the batch at index i, and works on them alone outside of attention
+    // and split dense layers.
+    uint32_t own_max, own_first, n_own;
+    float *x;          // [own_max, hidden] the residual stream
+    float *normed;     // [n_own, hidden] its norm, the input of the next block: in all_normed
+    float *all_normed; // [rows_max, hidden] of all rows of the step, where a block wants them
     struct batch batch;
     struct kv kv;
     struct attn attn;
@@ -42,7 +48,7 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
     return &f->config.weights->layers[layer];
 }
 
-// normed = norm(x), for the step's rows. bias may be NULL.
+// normed = norm(x), for the own rows. bias may be NULL.
 void forward_norm(struct forward *f, const float *weight, const float *bias);
 
 static inline void forward_norm_row(const struct forward *f, float *y, const float *x,

@@ -9,8 +9,13 @@
 
 #define KEY_DIM_MAX (LATENT_DIM_MAX + HEAD_DIM_MAX) // of latent attention, the wider one
 
-uint64_t kv_block_bytes(const struct model_spec *spec, enum dtype dtype) {
-    return KV_BLOCK_TOKENS * spec_kv_token_bytes(spec, dtype); // limits.h keeps it far below 2^64
+static uint64_t page_bytes(const struct kv_sizes *sizes) {
+    return KV_BLOCK_TOKENS * (kv_row_bytes(sizes->dtype, spec_key_dim(sizes->spec)) +
+                              kv_row_bytes(sizes->dtype, spec_value_dim(sizes->spec)));
+}
+
+uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
+    return page_bytes(sizes) * sizes->n_layers * sizes->n_heads; // limits.h: far below 2^64
 }
 
 void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
@@ -19,14 +24,14 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_dim = spec_key_dim(spec);
     kv->value_dim = spec_value_dim(spec);
     check(kv->key_dim <= KEY_DIM_MAX);
-    kv->n_heads = spec_kv_heads(spec);
+    kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
     kv->key_bytes = KV_BLOCK_TOKENS * kv_row_bytes(kv->dtype, kv->key_dim);
-    kv->page_bytes = kv->key_bytes + KV_BLOCK_TOKENS * kv_row_bytes(kv->dtype, kv->value_dim);
+    kv->page_bytes = page_bytes(sizes);
     kv->block_stride = kv->page_bytes * kv->n_heads;
     kv->layer_stride = kv->block_stride * sizes->n_blocks;
-    kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(spec, sizes->dtype));
+    kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(sizes));
     kv->tokens = scratch_take(s, sizes->n_blocks, KV_BLOCK_TOKENS * sizeof *kv->tokens);
     kv->tables = scratch_take(s, sizes->n_slots, sizeof *kv->tables);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {

@@ -31,6 +31,7 @@ struct kv {
 struct kv_sizes {
     const struct model_spec *spec;
     enum dtype dtype;
+    uint32_t n_layers, n_heads; // that this rank has pages of
     uint32_t n_slots, n_blocks, max_model_len;
 };
 
@@ -41,8 +42,8 @@ static inline uint32_t kv_blocks_of(uint32_t n_tokens) {
 // Lays pages and tables into s (scratch.h: called once to measure, once to place).
 void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s);
 
-// Bytes of one page over all layers and heads, K and V.
-uint64_t kv_block_bytes(const struct model_spec *spec, enum dtype dtype);
+// Bytes of one page over this rank's layers and heads, K and V.
+uint64_t kv_block_bytes(const struct kv_sizes *sizes);
 
 // Replaces the slot's table from offset on; without blocks nothing changes.
 void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t *blocks,

@@ -48,15 +48,37 @@ static bool has_moe(const struct model_spec *spec) {
     return false;
 }
 
+// The most that one rank of a TP group has of a step's rows.
+static uint32_t own_rows_max(const struct layout *l, uint32_t rows_max) {
+    return (rows_max + l->tp - 1) / l->tp;
+}
+
+static void place_rank(struct forward *f) {
+    f->place = layout_place(f->config.layout, f->rank);
+    f->own_max = own_rows_max(f->config.layout, f->config.rows_max);
+}
+
+// What of the pages is this rank's.
+static struct kv_sizes kv_sizes(const struct model_config *c) {
+    const struct model_spec *spec = c->weights->spec;
+    return (struct kv_sizes){.spec = spec,
+                             .dtype = c->kv_dtype,
+                             .n_layers = spec->n_layers,
+                             .n_heads = spec_kv_heads(spec),
+                             .n_slots = c->n_slots,
+                             .n_blocks = c->kv_blocks,
+                             .max_model_len = c->max_model_len};
+}
+
 static void lay(struct forward *f, struct scratch *s) {
     const struct model_config *c = &f->config;
-    size_t rows = (size_t)c->rows_max * f->spec->hidden;
-    f->x = scratch_take(s, rows, sizeof(float));
-    f->normed = scratch_take(s, rows, sizeof(float));
+    size_t row_bytes = f->spec->hidden * sizeof(float);
+    f->x = scratch_take(s, f->own_max, row_bytes);
+    f->all_normed = scratch_take(s, c->rows_max, row_bytes);
     struct batch_sizes batch = {c->n_slots, c->rows_max, c->max_model_len, c->kv_blocks,
                                 f->spec->vocab};
     batch_lay(&f->batch, &batch, s);
-    struct kv_sizes kv = {f->spec, c->kv_dtype, c->n_slots, c->kv_blocks, c->max_model_len};
+    struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);
     attn_lay(f, s);
     expert_lay(f, s);
@@ -80,6 +102,7 @@ int model_create(struct model **out, const struct model_config *config, struct e
     f->n_threads = pool_threads(config->pool);
     f->n_ranks = config->layout->n_ranks;
     f->rank = config->rank;
+    place_rank(f);
     check(f->rank < f->n_ranks && (f->n_ranks == 1 || config->fabric != NULL));
     lay(f, &m->scratch);
     rc = scratch_allocate(&m->scratch, e);
@@ -108,6 +131,13 @@ static void phase_end(struct model *m, enum step_phase phase) {
     m->phase_began_ns = now;
 }
 
+static void own_rows(struct forward *f) {
+    const struct layout *l = f->config.layout;
+    f->own_first = layout_row_first(l, f->batch.n_rows, f->place.tp);
+    f->n_own = layout_row_first(l, f->batch.n_rows, f->place.tp + 1) - f->own_first;
+    f->normed = f->all_normed + (size_t)f->own_first * f->spec->hidden;
+}
+
 static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     struct forward *f = context;
@@ -116,8 +146,8 @@ static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     float multiplier = f->spec->scale.embedding;
     for (uint32_t row = row_begin; row < row_end; row++) {
         float *x = f->x + row * hidden;
-        f->ops->unpack(x, (const uint8_t *)w->embed + f->batch.token[row] * row_bytes, w->dtype,
-                       f->spec->hidden);
+        uint32_t token = f->batch.token[f->own_first + row];
+        f->ops->unpack(x, (const uint8_t *)w->embed + token * row_bytes, w->dtype, f->spec->hidden);
         if (multiplier != 0) f->ops->scale(x, x, multiplier, f->spec->hidden);
     }
 }
@@ -137,7 +167,7 @@ static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
 }
 
 void forward_norm(struct forward *f, const float *weight, const float *bias) {
-    pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, norm_rows,
+    pool_run_rows(f->pool, f->n_own, f->spec->hidden, norm_rows,
                   &(struct norm_rows){f, {weight, bias}});
 }
 
@@ -184,7 +214,7 @@ static void sample_tokens(struct model *m) {
 
 static int run_layers(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
-    pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, embed_rows, f);
+    pool_run_rows(f->pool, f->n_own, f->spec->hidden, embed_rows, f);
     attn_begin(f);
     phase_end(m, PHASE_EMBED);
     for (uint32_t layer = 0; layer < f->spec->n_layers; layer++) {
@@ -206,6 +236,7 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
     f->step = plan->step;
     batch_fill(&f->batch, &f->kv, plan);
     m->n_rows = f->batch.n_rows;
+    own_rows(f);
     rc = run_layers(m, e);
     if (rc != 0) {
         dispatch_release(f);
@@ -238,19 +269,21 @@ const _Atomic uint64_t *model_expert_tokens(const struct model *m) {
 }
 
 // A page also costs its tokens and its note of who writes it.
-uint64_t model_kv_block_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
+uint64_t model_kv_block_bytes(const struct model_config *config) {
+    struct kv_sizes sizes = kv_sizes(config);
     uint64_t notes = KV_BLOCK_TOKENS * sizeof(uint32_t) + sizeof(struct batch_writer);
-    return kv_block_bytes(spec, kv_dtype) + notes;
+    return kv_block_bytes(&sizes) + notes;
 }
 
-uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes) {
-    uint64_t n = bytes / model_kv_block_bytes(spec, kv_dtype);
+uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes) {
+    uint64_t n = bytes / model_kv_block_bytes(config);
     return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
 }
 
-size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
-    size_t dispatch = dispatch_bytes_max(spec, rows_max),
-           combine = combine_bytes_max(spec, rows_max);
+size_t model_message_bytes_max(const struct model_spec *spec, const struct layout *layout,
+                               uint32_t rows_max) {
+    uint32_t own = own_rows_max(layout, rows_max);
+    size_t dispatch = dispatch_bytes_max(spec, own), combine = combine_bytes_max(spec, own);
     return dispatch > combine ? dispatch : combine;
 }
 
@@ -259,8 +292,8 @@ static uint64_t message_bytes(const struct model_config *c) {
     const struct model_spec *spec = c->weights->spec;
     uint32_t n_ranks = c->layout->n_ranks;
     if (n_ranks == 1 || !has_moe(spec)) return 0;
-    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, c->rows_max) +
-           combine_bytes_max(spec, c->rows_max);
+    uint32_t rows = own_rows_max(c->layout, c->rows_max);
+    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, rows) + combine_bytes_max(spec, rows);
 }
 
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {
@@ -271,6 +304,7 @@ uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads)
                         .n_ranks = config->layout->n_ranks,
                         .rank = config->rank};
     f.config.kv_blocks = 0;
+    place_rank(&f);
     lay(&f, &s); // without memory behind it this only counts
     return s.overflow ? UINT64_MAX : s.used + message_bytes(config);
 }

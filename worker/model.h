@@ -89,13 +89,15 @@ const float *model_logits(const struct model *m, uint32_t *n_rows);
 // by any thread.
 const _Atomic uint64_t *model_expert_tokens(const struct model *m);
 
-// Pages that fit into bytes on this rank.
-uint64_t model_kv_block_bytes(const struct model_spec *spec, enum dtype kv_dtype);
-uint32_t model_kv_blocks_fit(const struct model_spec *spec, enum dtype kv_dtype, uint64_t bytes);
+// Bytes of one page on the config's rank, and pages that fit into bytes. Only weights->spec, layout,
+// rank and kv_dtype are looked at.
+uint64_t model_kv_block_bytes(const struct model_config *config);
+uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes);
 
 // The largest message that two ranks exchange in a step: what fabric_config.message_bytes_max must
 // allow.
-size_t model_message_bytes_max(const struct model_spec *spec, uint32_t rows_max);
+size_t model_message_bytes_max(const struct model_spec *spec, const struct layout *layout,
+                               uint32_t rows_max);
 
 // What a step needs beside weights and pages: model_create's memory, and the messages that the
 // fabric holds for it. UINT64_MAX when that does not fit the address space. config->kv_blocks and

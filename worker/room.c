@@ -8,7 +8,7 @@
 
 static int check_messages(const struct room *r, struct err_text *e) {
     const struct model_config *c = r->model;
-    size_t bytes = model_message_bytes_max(c->weights->spec, c->rows_max);
+    size_t bytes = model_message_bytes_max(c->weights->spec, c->layout, c->rows_max);
     if (c->layout->n_ranks == 1 || bytes <= r->message_bytes_max) return 0;
     return err_set(e, ERR_FATAL_CONFIG,
                    "max-num-batched-tokens %u of this model needs messages of %zu bytes between "
@@ -24,7 +24,7 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
     uint64_t left = r->memory_bytes > weights ? r->memory_bytes - weights : 0;
     left = left > step ? left - step : 0;
     uint64_t bytes = r->kv_bytes != 0 ? r->kv_bytes : r->memory_bytes / 100 * r->kv_percent;
-    uint64_t page = model_kv_block_bytes(c->weights->spec, c->kv_dtype);
+    uint64_t page = model_kv_block_bytes(c);
     if (r->kv_bytes != 0 && r->kv_bytes < page)
         return err_set(e, ERR_FATAL_CONFIG,
                        "kv-cache-memory %" PRIu64 " bytes is less than one KV page of %" PRIu64
@@ -34,7 +34,7 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
         log_warn("worker", "kv cache of %" PRIu64 " bytes cut to the %" PRIu64 " that are left",
                  bytes, left);
     if (bytes > left) bytes = left;
-    uint32_t n = model_kv_blocks_fit(c->weights->spec, c->kv_dtype, bytes);
+    uint32_t n = model_kv_blocks_fit(c, bytes);
     if (n == 0)
         return err_set(e, ERR_FATAL_CONFIG,
                        "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64

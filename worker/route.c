@@ -9,7 +9,7 @@
 
 void route_lay(struct forward *f, struct scratch *s) {
     const struct router_spec *router = &f->spec->router;
-    size_t rows = f->config.rows_max;
+    size_t rows = f->own_max;
     f->route.scores = scratch_take(s, rows * router->n_experts, sizeof(float));
     f->route.experts = scratch_take(s, rows * router->top_k, sizeof(uint32_t));
     f->route.weights = scratch_take(s, rows * router->top_k, sizeof(float));
@@ -155,12 +155,12 @@ void route_topk(struct forward *f, uint32_t layer) {
         .ldx = f->spec->hidden,
         .y = f->route.scores,
         .ldy = router->n_experts,
-        .n_rows = f->batch.n_rows,
+        .n_rows = f->n_own,
         .bias = rl.w->router_bias,
     };
     linear_run(f->pool, &logits);
     // An exponential costs about as much as ten elementwise operations, a choice as one or two.
-    pool_run_rows(f->pool, f->batch.n_rows, (size_t)router->n_experts * 12, route_rows, &rl);
+    pool_run_rows(f->pool, f->n_own, (size_t)router->n_experts * 12, route_rows, &rl);
 }
 
 static void weigh_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
@@ -174,6 +174,5 @@ static void weigh_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
 }
 
 void route_weigh_input(struct forward *f) {
-    if (f->spec->router.on_input)
-        pool_run_rows(f->pool, f->batch.n_rows, f->spec->hidden, weigh_rows, f);
+    if (f->spec->router.on_input) pool_run_rows(f->pool, f->n_own, f->spec->hidden, weigh_rows, f);
 }

@@ -9,14 +9,14 @@
 struct forward;
 
 struct route {
-    float *scores;     // [rows_max, n_experts]
-    uint32_t *experts; // [rows_max, top_k] in the router's order
-    float *weights;    // [rows_max, top_k]
+    float *scores;     // [own_max, n_experts]
+    uint32_t *experts; // [own_max, top_k] in the router's order
+    float *weights;    // [own_max, top_k]
     float *chosen_by;  // [n_threads, n_experts]
 };
 
 void route_lay(struct forward *f, struct scratch *s);
-// Reads normed, fills experts and weights of the step's rows.
+// Reads normed, fills experts and weights of the own rows.
 void route_topk(struct forward *f, uint32_t layer);
 // Of a router that weighs the experts' input: normed becomes that input, and all weights become 1.
 void route_weigh_input(struct forward *f);

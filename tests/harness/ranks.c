@@ -104,7 +104,8 @@ struct ranks *ranks_create(const struct ranks_config *config) {
     r->env = env_real_create();
     check(r->env != NULL);
     if (r->n_ranks > 1)
-        connect_all(r, model_message_bytes_max(config->weights[0]->spec, config->rows_max));
+        connect_all(
+            r, model_message_bytes_max(config->weights[0]->spec, config->layout, config->rows_max));
     for (uint32_t i = 0; i < r->n_ranks; i++)
         create_model(r, config, i);
     return r;

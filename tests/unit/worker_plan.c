@@ -457,10 +457,15 @@ START_TEST(pages_that_fit_are_counted_with_all_they_cost) {
     struct model_spec spec;
     tiny_spec(&spec);
     uint64_t page = 2ull * 16 * 16 * 4 * 2 * 3; // K and V, tokens, head_dim, float32, heads, layers
-    uint32_t fits = model_kv_blocks_fit(&spec, DTYPE_F32, 100 * page);
+    struct layout layout;
+    ck_assert_int_eq(layout_make(&layout, 1, NULL), 0);
+    struct weights weights = {.spec = &spec};
+    struct model_config config = {.weights = &weights, .layout = &layout, .kv_dtype = DTYPE_F32};
+    uint32_t fits = model_kv_blocks_fit(&config, 100 * page);
     ck_assert(fits <= 100 && fits >= 99);
-    ck_assert_uint_ge(model_kv_blocks_fit(&spec, DTYPE_BF16, 100 * page), 196);
-    ck_assert_uint_eq(model_kv_blocks_fit(&spec, DTYPE_F32, page - 1), 0);
+    ck_assert_uint_eq(model_kv_blocks_fit(&config, page - 1), 0);
+    config.kv_dtype = DTYPE_BF16;
+    ck_assert_uint_ge(model_kv_blocks_fit(&config, 100 * page), 196);
 }
 END_TEST
 

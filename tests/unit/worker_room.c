@@ -55,13 +55,11 @@ START_TEST(pages_weights_and_step_fit_into_the_memory_together) {
     uint64_t step = model_step_bytes(&model, room.n_threads);
     ck_assert_uint_gt(step, (uint64_t)model.rows_max * spec.hidden * sizeof(float));
     uint32_t all = blocks();
-    ck_assert_uint_eq(
-        all, model_kv_blocks_fit(&spec, DTYPE_F32, room.memory_bytes - weights.bytes - step));
+    ck_assert_uint_eq(all, model_kv_blocks_fit(&model, room.memory_bytes - weights.bytes - step));
     room.kv_percent = 10;
-    ck_assert_uint_eq(blocks(),
-                      model_kv_blocks_fit(&spec, DTYPE_F32, room.memory_bytes / 100 * 10));
+    ck_assert_uint_eq(blocks(), model_kv_blocks_fit(&model, room.memory_bytes / 100 * 10));
     room.kv_bytes = 5 * MIB;
-    ck_assert_uint_eq(blocks(), model_kv_blocks_fit(&spec, DTYPE_F32, 5 * MIB));
+    ck_assert_uint_eq(blocks(), model_kv_blocks_fit(&model, 5 * MIB));
     room.kv_bytes = 500 * MIB; // more than there is
     ck_assert_uint_eq(blocks(), all);
 }
@@ -71,15 +69,19 @@ START_TEST(narrow_pages_hold_nearly_twice_the_tokens) {
     set_up(1);
     spec.head_dim = 128;
     uint64_t bytes = 64 * MIB;
-    uint32_t bf16 = model_kv_blocks_fit(&spec, DTYPE_BF16, bytes);
+    model.kv_dtype = DTYPE_BF16;
+    uint32_t bf16 = model_kv_blocks_fit(&model, bytes);
     ck_assert_uint_ge(bf16, 500);
     const enum dtype narrow[] = {DTYPE_E4M3, DTYPE_I8};
     for (int i = 0; i < 2; i++) {
-        uint32_t n = model_kv_blocks_fit(&spec, narrow[i], bytes);
+        model.kv_dtype = narrow[i];
+        uint32_t n = model_kv_blocks_fit(&model, bytes);
         ck_assert_msg(10 * (uint64_t)n >= 19 * (uint64_t)bf16, "%s: %u pages, bfloat16: %u",
                       dtype_name(narrow[i]), n, bf16);
-        ck_assert_uint_le(kv_block_bytes(&spec, narrow[i]) * n, bytes);
-        ck_assert_uint_eq(kv_block_bytes(&spec, narrow[i]),
+        struct kv_sizes sizes = {
+            .spec = &spec, .dtype = narrow[i], .n_layers = spec.n_layers, .n_heads = 2};
+        ck_assert_uint_le(kv_block_bytes(&sizes) * n, bytes);
+        ck_assert_uint_eq(kv_block_bytes(&sizes),
                           KV_BLOCK_TOKENS * spec_kv_token_bytes(&spec, narrow[i]));
     }
 }
@@ -98,7 +100,8 @@ START_TEST(step_memory_grows_with_what_a_step_may_hold) {
     model.kv_blocks = 1000; // pages are counted elsewhere
     ck_assert_uint_eq(model_step_bytes(&model, 2), alone);
     set_up(2); // messages
-    ck_assert_uint_gt(model_step_bytes(&model, 2), alone + model_message_bytes_max(&spec, 64));
+    ck_assert_uint_gt(model_step_bytes(&model, 2),
+                      alone + model_message_bytes_max(&spec, &layout, 64));
 }
 END_TEST
 
@@ -111,7 +114,7 @@ START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
     room.kv_bytes = 1 * MIB;
     expect_refused("not one KV page fits");
     set_up(1);
-    room.kv_bytes = model_kv_block_bytes(&spec, DTYPE_F32);
+    room.kv_bytes = model_kv_block_bytes(&model);
     ck_assert_uint_eq(blocks(), 1);
     room.kv_bytes--;
     expect_refused("is less than one KV page of");
@@ -120,7 +123,7 @@ END_TEST
 
 START_TEST(messages_that_no_worker_would_take_are_refused_before_the_first_step) {
     set_up(2);
-    room.message_bytes_max = model_message_bytes_max(&spec, 64);
+    room.message_bytes_max = model_message_bytes_max(&spec, &layout, 64);
     ck_assert_uint_gt(blocks(), 0);
     room.message_bytes_max--;
     expect_refused("max-num-batched-tokens 64 of this model needs messages of");

@@ -20,7 +20,13 @@ static struct err_text error;
 
 static void lay(void) {
     struct model_spec spec = {.n_layers = 1, .head_dim = 4, .n_kv_heads = 1};
-    struct kv_sizes sizes = {&spec, DTYPE_F32, 2, 4, POSITIONS};
+    struct kv_sizes sizes = {.spec = &spec,
+                             .dtype = DTYPE_F32,
+                             .n_layers = 1,
+                             .n_heads = 1,
+                             .n_slots = 2,
+                             .n_blocks = 4,
+                             .max_model_len = POSITIONS};
     kv_lay(&kv, &sizes, &memory);
     steer_lay(&steering, &memory);
     steer_scratch_lay(&scratch, VOCAB, &memory);
