@@ -1,6 +1,8 @@
 // layout.c: see layout.h.
 #include "common/base/layout.h"
 
+#include <stdio.h>
+
 #include "common/base/check.h"
 #include "common/base/limits.h"
 
@@ -38,6 +40,11 @@ int layout_check(const struct layout *l, struct err_text *e) {
                        "data %u x tensor %u parallel is not expert %u x expert tensor %u parallel",
                        l->dp, l->tp, l->ep, l->etp);
     return 0;
+}
+
+void layout_text(char out[LAYOUT_TEXT_MAX], const struct layout *l) {
+    snprintf(out, LAYOUT_TEXT_MAX, "pp %u dp %u tp %u ep %u etp %u", l->pp, l->dp, l->tp, l->ep,
+             l->etp);
 }
 
 bool layout_equal(const struct layout *a, const struct layout *b) {

@@ -32,6 +32,9 @@ struct layout_place {
 int layout_make(struct layout *out, uint32_t n_ranks, struct err_text *e);
 // The rules that hold for every model; ERR_FATAL_CONFIG with the one that is broken.
 int layout_check(const struct layout *l, struct err_text *e);
+// As people read it: "pp 1 dp 8 tp 2 ep 8 etp 2".
+#define LAYOUT_TEXT_MAX 80
+void layout_text(char out[LAYOUT_TEXT_MAX], const struct layout *l);
 bool layout_equal(const struct layout *a, const struct layout *b);
 
 struct layout_place layout_place(const struct layout *l, uint32_t rank);
