@@ -1,7 +1,8 @@
 // weights.h: a rank's own slices of a checkpoint, packed as the kernels want them.
 //
-// Owned by the worker process, kept across epochs. Loading reads only this rank's slices with
-// pread, in parallel, and reports progress.
+// What a TP group splits (slice.h) is this rank's part; n_heads, n_kv_heads, inner and vocab below
+// are of the slice there. Owned by the worker process, kept across epochs. Loading reads only this
+// rank's slices with pread, in parallel, and reports progress.
 #ifndef MOESAIC_WORKER_WEIGHTS_H
 #define MOESAIC_WORKER_WEIGHTS_H
 
@@ -14,7 +15,7 @@
 // One expert: gate, up and down as one contiguous 4 KiB-aligned block (the expert record).
 struct expert_weights {
     struct matrix gate, up;                 // [inner, hidden]
-    struct matrix down;                     // [hidden, inner], n_segments = spec_inner_segments
+    struct matrix down;                     // [hidden, inner], n_segments of them
     float *gate_bias, *up_bias, *down_bias; // NULL = none
 };
 
@@ -34,10 +35,10 @@ struct layer_weights {
     struct mla_weights mla;                // of latent attention
     float *sinks;                          // [n_heads], NULL = none
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
-    struct matrix o;   // [hidden, n_heads * head_dim], n_segments = spec_attn_segments
-    float *qkv_bias, *o_bias;            // NULL = none
-    float *q_norm, *k_norm;              // NULL = none; [head_dim], or of all heads (QK_NORM_WIDE)
-    struct matrix router;                // [n_experts, hidden]
+    struct matrix o;   // [hidden, n_heads * head_dim], in the slice's segments
+    float *qkv_bias, *o_bias; // NULL = none
+    float *q_norm, *k_norm; // NULL = none; [head_dim], or of all heads of the model (QK_NORM_WIDE)
+    struct matrix router;   // [n_experts, hidden]
     float *router_bias, *selection_bias; // [n_experts], NULL = none
     struct expert_weights shared;        // of the shared expert, where the model has one
     struct matrix shared_weight;         // [1, hidden], where it is gated
@@ -49,13 +50,14 @@ struct weights {
     const struct model_spec *spec; // not owned
     uint32_t rank, first_expert, n_local_experts;
     enum dtype dtype;   // of the packed matrices, but routers may be float32
-    void *embed;        // [vocab, hidden] row-major, of dtype
+    void *embed;        // [vocab of the model, hidden] row-major, of dtype
     struct matrix head; // [vocab, hidden]
     float *head_bias;   // [vocab], NULL = none
     float *final_norm;  // [hidden]
     float *final_norm_bias;
     struct layer_weights *layers;
-    uint64_t shared_digest;  // over the bytes of all tensors but the experts': equal on every rank
+    uint64_t shared_digest;  // over the bytes read of all tensors but the experts': equal on ranks
+                             // of equal TP index
     uint64_t experts_digest; // over this rank's expert bytes: equal after a restart with the same
                              // rank and layout
     uint64_t bytes;          // resident

@@ -19,9 +19,9 @@ struct weights_source {
 };
 
 // One destination, filled from sources stacked on each other. Exactly what is set of packed, rows
-// and vector is written; a tied embedding writes two. Most checkpoints store rows; where one stores
-// columns (by_columns; then there is one source), what lies together in the file is read together,
-// and a piece is a few columns.
+// and vector is written; a tied embedding writes two. Most checkpoints store rows, and a part of
+// their columns is read row by row; where one stores columns (by_columns; then there is one
+// source), what lies together in the file is read together, and a piece is a few columns.
 struct weights_item {
     struct weights_source sources[ITEM_SOURCES_MAX];
     uint32_t n_sources;

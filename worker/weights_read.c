@@ -146,15 +146,20 @@ static int take_in(struct load *load, const struct piece *part, uint32_t source,
     return 0;
 }
 
-// Rows of one source tensor.
-static int read_rows(struct load *load, const struct piece *part, uint32_t source, void *buf,
+// Rows of one source tensor: one range of the file, or one for each where others' columns lie
+// between.
+static int read_rows(struct load *load, const struct piece *part, uint32_t source, uint8_t *buf,
                      struct err_text *e) {
     const struct weights_item *item = part->item;
     const struct weights_source *s = &item->sources[source];
     size_t element = dtype_bytes(item->src_dtype), row_bytes = item->n_cols * element;
-    const struct safetensors_range range = {s->offset * element + part->first * row_bytes,
-                                            part->n * row_bytes};
-    int rc = safetensors_read(load->st, s->tensor, range, buf, e);
+    uint32_t step = s->row_stride == item->n_cols ? part->n : 1;
+    int rc = 0;
+    for (uint32_t row = 0; rc == 0 && row < part->n; row += step) {
+        uint64_t at = s->offset + (uint64_t)(part->first + row) * s->row_stride;
+        const struct safetensors_range range = {at * element, step * row_bytes};
+        rc = safetensors_read(load->st, s->tensor, range, buf + row * row_bytes, e);
+    }
     return rc == 0 ? take_in(load, part, source, buf, e) : rc;
 }
 

@@ -1,0 +1,73 @@
+// weights_builder.h: the bricks of weights_plan.c: tensors that were looked up and checked become
+// items with a place in memory. Private to the weights_* files.
+#ifndef MOESAIC_WORKER_WEIGHTS_BUILDER_H
+#define MOESAIC_WORKER_WEIGHTS_BUILDER_H
+
+#include "worker/slice.h"
+#include "worker/weights_plan.h"
+
+// A cache line: what the kernels' loads want at least.
+#define MATRIX_ALIGN 64
+
+struct builder {
+    struct weights_plan *plan;
+    struct weights *w;
+    const struct weights_config *config;
+    const struct model_spec *spec;
+    const struct family *family;
+    const struct safetensors *st;
+    struct slice slice; // of this rank
+    uint8_t *used;      // [tensors of the checkpoint]
+    struct err_text *e;
+};
+
+// [first, first + n); n 0 = all.
+struct part_of {
+    uint32_t first, n;
+};
+
+// What the forward pass wants of a tensor: a matrix, or a vector where cols is 0; and the part of
+// it that this rank reads.
+struct want {
+    uint32_t rows, cols;
+    struct part_of row, col;
+};
+
+static inline uint32_t want_rows(const struct want *want) {
+    return want->row.n != 0 ? want->row.n : want->rows;
+}
+
+// Rows of a tensor that is stacked with others.
+struct part {
+    enum tensor_kind kind;
+    uint32_t n;
+    struct part_of row;
+};
+
+int builder_no_memory(struct builder *b);
+
+// Looks up a tensor that must be there and checks what its header says.
+int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
+                 struct weights_source *out);
+// An item of no sources; then one more of them, in its place behind the others.
+struct weights_item *builder_item(struct builder *b, uint32_t n_cols);
+int builder_source(struct builder *b, struct weights_item *item, struct tensor_ref ref,
+                   struct want want);
+
+// A vector of float32 from one tensor, or from several behind each other.
+int builder_vector(struct builder *b, float **out, enum tensor_kind kind, uint32_t layer,
+                   uint32_t n);
+int builder_stack(struct builder *b, float **out, uint32_t layer, const struct part *parts,
+                  uint32_t n_parts);
+
+struct matrix builder_shape(const struct builder *b, uint32_t n_out, uint32_t n_in,
+                            uint32_t n_segments);
+// Memory of its own for a matrix whose shape is set.
+int builder_alloc(struct builder *b, struct matrix *m);
+// What is wanted of a tensor into a matrix that has memory and just this shape; and one whole
+// tensor [n_out, n_in].
+int builder_fill(struct builder *b, const struct matrix *m, struct tensor_ref ref,
+                 struct want want);
+int builder_fill_whole(struct builder *b, const struct matrix *m, struct tensor_ref ref);
+
+#endif
