@@ -35,21 +35,45 @@ static void lay_threads(struct forward *f, struct scratch *s) {
     }
 }
 
+// Whether norms look at heads that are spread over a TP group.
+static bool is_wide(const struct forward *f) {
+    return f->spec->qk_norm == QK_NORM_WIDE && f->config.layout->tp > 1;
+}
+
+// What a rank sends of a row then: its query heads, and the key heads that no rank before it has.
+static size_t wide_floats(const struct forward *f, uint32_t index) {
+    const struct slice *s = &f->slice;
+    bool first_copy = index % s->kv_copies == 0;
+    return ((size_t)s->n_heads + (first_copy ? s->n_kv_heads : 0)) * f->spec->head_dim;
+}
+
+size_t attn_heads_bytes_max(const struct model_spec *spec, const struct layout *l,
+                            uint32_t rows_max) {
+    struct slice s = slice_of(spec, l, 0);
+    if (spec->qk_norm != QK_NORM_WIDE || l->tp == 1) return 0;
+    return (size_t)rows_max * (s.n_heads + s.n_kv_heads) * spec->head_dim * sizeof(float);
+}
+
 void attn_lay(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     const struct model_spec *spec = f->spec;
     size_t rows = f->config.rows_max, half = spec->rope.dim / 2;
-    a->group = spec->n_heads / spec_kv_heads(spec);
+    const struct slice *slice = &f->slice;
+    a->group = slice->n_heads / slice->n_kv_heads;
     a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
-    a->qkv_dim = (spec->n_heads + 2 * spec->n_kv_heads) * spec->head_dim;
+    a->qkv_dim = (slice->n_heads + 2 * slice->n_kv_heads) * spec->head_dim;
     a->inv_freq = scratch_take(s, half, sizeof(float));
     a->cos = scratch_take(s, rows * half, sizeof(float));
     a->sin = scratch_take(s, rows * half, sizeof(float));
     a->ones = scratch_take(s, spec->head_dim, sizeof(float));
     if (spec->mla.kv_rank == 0) a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
-    a->q = scratch_take(s, rows * spec->n_heads * spec_key_dim(spec), sizeof(float));
-    a->out = scratch_take(s, rows * spec->n_heads * spec_value_dim(spec), sizeof(float));
-    a->projected = scratch_take(s, rows * spec->hidden, sizeof(float));
+    a->q = scratch_take(s, rows * slice->n_heads * spec_key_dim(spec), sizeof(float));
+    a->out = scratch_take(s, rows * slice->n_heads * spec_value_dim(spec), sizeof(float));
+    if (is_wide(f)) {
+        size_t all = spec->n_heads * spec->head_dim;
+        a->wide = scratch_take(s, f->n_threads * all, sizeof(float));
+        a->wide_sent = scratch_take(s, rows * wide_floats(f, f->place.tp), sizeof(float));
+    }
     a->tiles = scratch_take(s, rows, sizeof *a->tiles);
     lay_threads(f, s);
     mla_lay(f, s);
@@ -93,12 +117,12 @@ static void plan_split(struct forward *f) {
     uint32_t wanted = f->n_threads == 1 ? 1 : f->n_threads * ITEMS_PER_THREAD;
     uint32_t rows_per_tile = at_least_one(ITEM_QUERIES / a->group);
     cut_tiles(f, rows_per_tile);
-    while (rows_per_tile > 1 && a->n_tiles * spec_kv_heads(f->spec) < wanted) {
+    while (rows_per_tile > 1 && a->n_tiles * f->slice.n_kv_heads < wanted) {
         rows_per_tile = (rows_per_tile + 1) / 2;
         cut_tiles(f, rows_per_tile);
     }
     a->heads_per_item = a->group;
-    uint32_t n_items = a->n_tiles * spec_kv_heads(f->spec);
+    uint32_t n_items = a->n_tiles * f->slice.n_kv_heads;
     while (rows_per_tile == 1 && a->heads_per_item % 2 == 0 && n_items < wanted) {
         a->heads_per_item /= 2;
         n_items *= 2;
@@ -171,33 +195,92 @@ static void spread_row(const struct attn_layer *al, uint32_t row, uint32_t kv_he
         norm_and_rotate(al, q, qkv + ((size_t)kv_head * group + h) * hd, al->w->q_norm, row);
         sharpen(al, q, row);
     }
-    float *key = qkv + ((size_t)spec->n_heads + kv_head) * hd;
-    const float *value = key + (size_t)spec->n_kv_heads * hd;
+    float *key = qkv + ((size_t)f->slice.n_heads + kv_head) * hd;
+    const float *value = key + (size_t)f->slice.n_kv_heads * hd;
     norm_and_rotate(al, key, key, al->w->k_norm, row);
     struct kv_place at = {al->layer, kv_head, f->batch.slot[row], f->batch.position[row]};
     kv_write(&f->kv, f->ops, &at, key, value);
 }
 
+// A row's values that a rank of the group has computed, queries before keys.
+static const float *wide_part(const struct forward *f, uint32_t index, uint32_t row) {
+    if (index == f->place.tp) return f->attn.qkv + (size_t)row * f->attn.qkv_dim;
+    return (const float *)f->tp.in[index].data + row * wide_floats(f, index);
+}
+
+// The norm is over all heads of the model, as on one rank; this rank's are kept.
+static void norm_spread_heads(const struct attn_layer *al, uint32_t row, float *wide) {
+    struct forward *f = al->f;
+    const struct slice *s = &f->slice;
+    size_t hd = f->spec->head_dim, q = s->n_heads * hd, k = s->n_kv_heads * hd;
+    uint32_t n_q = f->spec->n_heads * f->spec->head_dim,
+             n_k = f->spec->n_kv_heads * f->spec->head_dim;
+    float *own = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
+    for (uint32_t i = 0; i < f->tp.n; i++)
+        memcpy(wide + i * q, wide_part(f, i, row), q * sizeof *wide);
+    f->ops->rms_norm(wide, wide, al->w->q_norm, n_q, f->spec->norm_eps);
+    memcpy(own, wide + s->first_head * hd, q * sizeof *own);
+    for (uint32_t i = 0; i < f->tp.n; i += s->kv_copies) // its own keys are not normed yet
+        memcpy(wide + i / s->kv_copies * k, wide_part(f, i, row) + q, k * sizeof *wide);
+    f->ops->rms_norm(wide, wide, al->w->k_norm, n_k, f->spec->norm_eps);
+    memcpy(own + q, wide + s->first_kv_head * hd, k * sizeof *own);
+}
+
 // Norms over all heads of a row and limits on its values come before the heads part.
-static void prepare_row(const struct attn_layer *al, uint32_t row) {
+static void prepare_row(const struct attn_layer *al, uint32_t row, uint32_t thread) {
     struct forward *f = al->f;
     const struct model_spec *spec = f->spec;
-    float *q = f->attn.qkv + (size_t)row * f->attn.qkv_dim, *k = q + spec->n_heads * spec->head_dim;
-    if (spec->qk_norm == QK_NORM_WIDE) {
-        f->ops->rms_norm(q, q, al->w->q_norm, spec->n_heads * spec->head_dim, spec->norm_eps);
-        f->ops->rms_norm(k, k, al->w->k_norm, spec->n_kv_heads * spec->head_dim, spec->norm_eps);
+    uint32_t n_q = spec->n_heads * spec->head_dim, n_k = spec->n_kv_heads * spec->head_dim;
+    float *q = f->attn.qkv + (size_t)row * f->attn.qkv_dim, *k = q + n_q;
+    if (is_wide(f)) {
+        norm_spread_heads(al, row, f->attn.wide + (size_t)thread * n_q);
+    } else if (spec->qk_norm == QK_NORM_WIDE) {
+        f->ops->rms_norm(q, q, al->w->q_norm, n_q, spec->norm_eps);
+        f->ops->rms_norm(k, k, al->w->k_norm, n_k, spec->norm_eps);
     }
     if (spec->clip_qkv != 0) f->ops->clamp(q, spec->clip_qkv, f->attn.qkv_dim);
 }
 
 static void spread_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    (void)thread;
     const struct attn_layer *al = context;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        prepare_row(al, row);
-        for (uint32_t kv_head = 0; kv_head < al->f->spec->n_kv_heads; kv_head++)
+        prepare_row(al, row, thread);
+        for (uint32_t kv_head = 0; kv_head < al->f->slice.n_kv_heads; kv_head++)
             spread_row(al, row, kv_head);
     }
+}
+
+static void copy_wide_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    struct forward *f = context;
+    size_t n = wide_floats(f, f->place.tp);
+    for (uint32_t row = row_begin; row < row_end; row++)
+        memcpy(f->attn.wide_sent + row * n, f->attn.qkv + (size_t)row * f->attn.qkv_dim,
+               n * sizeof(float));
+}
+
+// Every rank gets all heads of all rows, because a norm's sum runs through them in one order.
+static int exchange_heads(struct forward *f, uint32_t layer, struct err_text *e) {
+    struct tp *t = &f->tp;
+    size_t row_bytes = f->batch.n_rows * sizeof(float);
+    pool_run_rows(f->pool, f->batch.n_rows, wide_floats(f, t->index), copy_wide_rows, f);
+    tp_exchange_begin(f);
+    for (uint32_t i = 0; i < t->n; i++) {
+        t->out[i].data = f->attn.wide_sent;
+        t->out[i].data_bytes = wide_floats(f, t->index) * row_bytes;
+        t->wanted[i] = wide_floats(f, i) * row_bytes;
+    }
+    return tp_exchange(f, FABRIC_HEADS, tp_block(layer, TP_ATTN), e);
+}
+
+// From qkv to queries, and to keys and values in the pages.
+static int spread(struct attn_layer *al, struct err_text *e) {
+    struct forward *f = al->f;
+    int rc = is_wide(f) ? exchange_heads(f, al->layer, e) : 0;
+    if (rc != 0) return rc;
+    pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->attn.qkv_dim * 2, spread_rows, al);
+    if (is_wide(f)) tp_release(f);
+    return 0;
 }
 
 // The first key that a query at this position sees.
@@ -232,7 +315,7 @@ static void keep_out(const struct forward *f, const struct attn_tile *tile, uint
                      const struct attn_thread *mine) {
     size_t dim = spec_value_dim(f->spec), n = f->attn.heads_per_item * dim;
     for (uint32_t i = 0; i < tile->n_rows; i++) {
-        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->spec->n_heads * dim;
+        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->slice.n_heads * dim;
         memcpy(row + first_head * dim, mine->out + i * n, n * sizeof(float));
     }
 }
@@ -243,7 +326,7 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
     struct forward *f = al->f;
     struct attn *a = &f->attn;
     const struct attn_thread *mine = &a->threads[thread];
-    uint32_t parts = a->group / a->heads_per_item, n_kv_heads = spec_kv_heads(f->spec);
+    uint32_t parts = a->group / a->heads_per_item, n_kv_heads = f->slice.n_kv_heads;
     const struct attn_tile *tile = &a->tiles[i / parts / n_kv_heads];
     uint32_t kv_head = i / parts % n_kv_heads, head = i % parts * a->heads_per_item;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
@@ -278,7 +361,7 @@ static void project_qkv(struct attn_layer *al) {
     struct linear qkv = {
         .ops = f->ops,
         .w = &al->w->qkv,
-        .x = f->normed,
+        .x = f->all_normed,
         .ldx = f->spec->hidden,
         .y = f->attn.qkv,
         .ldy = f->attn.qkv_dim,
@@ -288,46 +371,44 @@ static void project_qkv(struct attn_layer *al) {
     linear_run(f->pool, &qkv);
 }
 
-static void return_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    (void)thread;
-    const struct attn_layer *al = context;
-    size_t hidden = al->f->spec->hidden;
-    for (uint32_t row = row_begin; row < row_end; row++)
-        forward_return(al->f, al->f->x + row * hidden, al->f->attn.projected + row * hidden,
-                       al->w->attn_post_norm);
-}
-
-static void project_out(struct attn_layer *al) {
+static int project_out(struct attn_layer *al, struct err_text *e) {
     struct forward *f = al->f;
-    bool mla = f->spec->mla.kv_rank != 0;
+    const float *post_norm = al->w->attn_post_norm;
+    bool mla = f->spec->mla.kv_rank != 0, alone = f->tp.n == 1;
     struct linear out = {
         .ops = f->ops,
         .w = &al->w->o,
         .x = mla ? mla_outputs(f, al->layer) : f->attn.out,
-        .ldx = (size_t)f->spec->n_heads * spec_out_dim(f->spec),
-        .y = f->attn.projected,
+        .ldx = (size_t)f->slice.n_heads * spec_out_dim(f->spec),
+        .y = f->partial,
         .ldy = f->spec->hidden,
         .n_rows = f->batch.n_rows,
-        .bias = al->w->o_bias,
-        .residual = al->w->attn_post_norm != NULL ? NULL : f->x,
+        .bias = alone ? al->w->o_bias : NULL,
+        .residual = alone && post_norm == NULL ? f->x : NULL,
         .residual_scale = f->spec->scale.residual,
     };
     linear_run(f->pool, &out);
-    if (al->w->attn_post_norm != NULL)
-        pool_run_rows(f->pool, f->n_own, f->spec->hidden, return_rows, al);
+    if (!alone)
+        return tp_reduce(f, tp_block(al->layer, TP_ATTN),
+                         &(struct tp_after){al->w->o_bias, post_norm}, e);
+    if (post_norm != NULL) forward_return_rows(f, post_norm);
+    return 0;
 }
 
-void attn_forward(struct forward *f, uint32_t layer) {
-    if (f->batch.n_rows == 0) return;
+int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
+    if (f->batch.n_rows == 0) return 0;
     struct attn_layer al = {f, forward_layer(f, layer), layer};
     forward_norm(f, al.w->attn_norm, al.w->attn_norm_bias);
+    int rc = tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
+    if (rc != 0) return rc;
     if (f->spec->mla.kv_rank != 0) {
         mla_spread(f, layer);
     } else {
         project_qkv(&al);
-        pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->attn.qkv_dim * 2, spread_rows, &al);
+        rc = spread(&al, e);
     }
+    if (rc != 0) return rc;
     uint32_t parts = f->attn.group / f->attn.heads_per_item;
-    pool_run(f->pool, f->attn.n_tiles * spec_kv_heads(f->spec) * parts, attend_item, &al);
-    project_out(&al);
+    pool_run(f->pool, f->attn.n_tiles * f->slice.n_kv_heads * parts, attend_item, &al);
+    return project_out(&al, e);
 }

@@ -4,6 +4,7 @@
 #ifndef MOESAIC_WORKER_ATTN_H
 #define MOESAIC_WORKER_ATTN_H
 
+#include "common/base/layout.h"
 #include "common/model/spec.h"
 #include "worker/kv.h"
 #include "worker/scratch.h"
@@ -27,7 +28,7 @@ struct attn_thread {
 struct attn {
     uint32_t group;              // query heads that share a KV head
     uint32_t queries_max;        // of one work item
-    uint32_t qkv_dim;            // (n_heads + 2 n_kv_heads) * head_dim
+    uint32_t qkv_dim;            // (n_heads + 2 n_kv_heads) * head_dim, of the slice's
     float *inv_freq;             // [rope.dim / 2]
     float rope_factor;           // of cosines and sines; 0 = none
     float *cos, *sin;            // [rows_max, rope.dim / 2] of the step's positions
@@ -35,7 +36,8 @@ struct attn {
     float *qkv;                  // [rows_max, qkv_dim]
     float *q;                    // [kv head][n_rows][group][key_dim], normed and rotated
     float *out;                  // [rows_max, n_heads * value_dim]
-    float *projected;            // [rows_max, hidden]
+    float *wide;                 // [n_threads, n_heads * head_dim] where heads are normed together
+    float *wide_sent;            // [rows_max, what goes to the TP group of a row's heads]
     struct attn_thread *threads; // [n_threads]
 
     // How this step is split.
@@ -46,8 +48,12 @@ struct attn {
 void attn_lay(struct forward *f, struct scratch *s);
 // Once a step, after batch_fill: rotary tables and the split into work items.
 void attn_begin(struct forward *f);
-// x += attention(norm(x)).
-void attn_forward(struct forward *f, uint32_t layer);
+// x += attention(norm(x)), of the own rows: this rank's heads for all rows, and the TP group's
+// sums.
+int attn_forward(struct forward *f, uint32_t layer, struct err_text *e);
+// Bytes of the largest message about heads that are normed together.
+size_t attn_heads_bytes_max(const struct model_spec *spec, const struct layout *l,
+                            uint32_t rows_max);
 
 // Where a row's queries of one KV head stand: [group][key_dim].
 float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row);

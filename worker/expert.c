@@ -19,10 +19,11 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
     return a < b ? a : b;
 }
 
-static uint32_t inner_max(const struct model_spec *spec) {
+static uint32_t inner_max(const struct forward *f) {
+    const struct model_spec *spec = f->spec;
     uint32_t max = spec->shared.inner;
     for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
-        uint32_t inner = spec->ffn[layer] == FFN_MOE ? spec->inner_expert : spec->inner_dense;
+        uint32_t inner = spec->ffn[layer] == FFN_MOE ? spec->inner_expert : f->slice.n_inner;
         if (inner > max) max = inner;
     }
     return max;
@@ -35,7 +36,7 @@ void expert_lay(struct forward *f, struct scratch *s) {
     size_t rows = pairs > f->config.rows_max ? pairs : f->config.rows_max;
     uint32_t n_local = f->config.weights->n_local_experts;
     x->group_rows = rows < GROUP_ROWS ? (uint32_t)rows : GROUP_ROWS;
-    x->inner_max = inner_max(spec);
+    x->inner_max = inner_max(f);
     x->x = scratch_take(s, (size_t)x->group_rows * spec->hidden, sizeof(float));
     x->gate = scratch_take(s, (size_t)x->group_rows * x->inner_max, sizeof(float));
     x->up = scratch_take(s, (size_t)x->group_rows * x->inner_max, sizeof(float));
@@ -56,6 +57,7 @@ void expert_lay(struct forward *f, struct scratch *s) {
 struct ffn_group {
     struct forward *f;
     const float *x; // [rows of the group, hidden]
+    float *y;       // the same
 };
 
 // Rows of one FFN, in tiles.
@@ -164,7 +166,7 @@ static void down_item(void *context, uint32_t i, uint32_t thread) {
     const struct ffn_segment *s = segment_of(&f->expert, i, &part);
     uint32_t begin = part * s->out_item, end = smaller(begin + s->out_item, s->out_panels);
     const struct expert_weights *w = s->weights;
-    float *y = f->expert.y + (size_t)s->row_begin * hidden;
+    float *y = g->y + (size_t)s->row_begin * hidden;
     f->ops->matmul(y, hidden, f->expert.gate + (size_t)s->row_begin * ld, ld, s->n_rows, &w->down,
                    begin, end);
     if (w->down_bias == NULL) return;
@@ -173,7 +175,7 @@ static void down_item(void *context, uint32_t i, uint32_t thread) {
         f->ops->add(y + (size_t)row * hidden + col, w->down_bias + col, n);
 }
 
-// expert.y = FFN of g->x for the segments that were added.
+// g->y = FFN of g->x for the segments that were added.
 static void run_group(struct ffn_group *g) {
     struct forward *f = g->f;
     size_items(f);
@@ -255,58 +257,49 @@ void expert_run(struct forward *f, uint32_t layer) {
         struct expert_rows rows = {f, f->expert.order + first};
         cut_group(f, forward_layer(f, layer), first, n, &expert);
         pool_run_rows(f->pool, n, f->spec->hidden, gather_rows, &rows);
-        run_group(&(struct ffn_group){f, f->expert.x});
+        run_group(&(struct ffn_group){f, f->expert.x, f->expert.y});
         pool_run_rows(f->pool, n, f->spec->hidden, scatter_rows, &rows);
     }
 }
 
-// --- dense layers and shared experts: the same, with all rows of the step and one set of weights
+// --- dense layers and shared experts: the same, with many rows and one set of weights
 
-struct dense_rows {
-    struct forward *f;
-    float *to;              // of the group's first row
-    const float *post_norm; // of what a dense layer returns, or NULL
+struct ffn_rows {
+    const struct expert_weights *weights;
+    uint32_t n;
+    const float *x; // [n, hidden]
+    float *y;       // the same
 };
 
-static void add_residual(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    (void)thread;
-    const struct dense_rows *g = context;
-    size_t hidden = g->f->spec->hidden;
-    for (uint32_t row = row_begin; row < row_end; row++)
-        forward_return(g->f, g->to + row * hidden, g->f->expert.y + row * hidden, g->post_norm);
-}
-
-static void keep_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    (void)thread;
-    const struct dense_rows *g = context;
-    size_t hidden = g->f->spec->hidden, at = row_begin * hidden;
-    memcpy(g->to + at, g->f->expert.y + at, (row_end - row_begin) * hidden * sizeof(float));
-}
-
-// The FFN of normed, handed to finish in groups of rows: with the rows of to that belong to them.
-static void run_all_rows(const struct expert_weights *w, const struct dense_rows *rows,
-                         pool_rows_body *finish) {
-    struct forward *f = rows->f;
-    for (uint32_t first = 0; first < f->n_own; first += f->expert.group_rows) {
-        uint32_t n = smaller(f->n_own - first, f->expert.group_rows);
+static void run_rows(struct forward *f, const struct ffn_rows *rows) {
+    for (uint32_t first = 0; first < rows->n; first += f->expert.group_rows) {
+        uint32_t n = smaller(rows->n - first, f->expert.group_rows);
         size_t at = (size_t)first * f->spec->hidden;
         f->expert.n_segments = 0;
-        add_segments(&f->expert, w, 0, n);
-        run_group(&(struct ffn_group){f, f->normed + at});
-        pool_run_rows(f->pool, n, f->spec->hidden, finish,
-                      &(struct dense_rows){f, rows->to + at, rows->post_norm});
+        add_segments(&f->expert, rows->weights, 0, n);
+        run_group(&(struct ffn_group){f, rows->x + at, rows->y + at});
     }
 }
 
-void dense_forward(struct forward *f, uint32_t layer) {
+int dense_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     const struct layer_weights *w = forward_layer(f, layer);
-    run_all_rows(&w->dense, &(struct dense_rows){f, f->x, w->ffn_post_norm}, add_residual);
+    uint32_t block = tp_block(layer, TP_DENSE);
+    if (f->slice.dense_tp == 1) {
+        float *own = f->partial + (size_t)f->own_first * f->spec->hidden;
+        run_rows(f, &(struct ffn_rows){&w->dense, f->n_own, f->normed, own});
+        forward_return_rows(f, w->ffn_post_norm);
+        return 0;
+    }
+    int rc = tp_gather(f, block, f->tp.row_first, e);
+    if (rc != 0) return rc;
+    run_rows(f, &(struct ffn_rows){&w->dense, f->batch.n_rows, f->all_normed, f->partial});
+    return tp_reduce(f, block, &(struct tp_after){NULL, w->ffn_post_norm}, e);
 }
 
 void shared_forward(struct forward *f, uint32_t layer) {
     const struct layer_weights *w = forward_layer(f, layer);
     if (f->spec->shared.inner == 0) return;
-    run_all_rows(&w->shared, &(struct dense_rows){f, f->expert.shared, NULL}, keep_rows);
+    run_rows(f, &(struct ffn_rows){&w->shared, f->n_own, f->normed, f->expert.shared});
     if (!f->spec->shared.gated) return;
     struct linear weights = {
         .ops = f->ops,

@@ -1,5 +1,5 @@
 // expert.h: the feed-forward networks: this rank's experts over the pairs that dispatch listed, the
-// shared expert and dense layers over this rank's own rows.
+// shared expert over the own rows, and dense layers.
 //
 // Rows are sorted by expert, so that an expert's weights are read once for all rows that want it.
 // How rows are grouped cannot change a bit: rows never meet in a sum.
@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
 #include "kernels/ops.h"
 #include "worker/scratch.h"
 #include "worker/weights.h"
@@ -43,7 +44,8 @@ void expert_lay(struct forward *f, struct scratch *s);
 void expert_run(struct forward *f, uint32_t layer);
 // expert.shared = the shared expert of normed, where the model has one.
 void shared_forward(struct forward *f, uint32_t layer);
-// x += ffn(normed), of a dense layer.
-void dense_forward(struct forward *f, uint32_t layer);
+// x += ffn(normed), of a dense layer: over the own rows where each rank holds it whole; else this
+// rank's inner columns for all rows, and the TP group's sums.
+int dense_forward(struct forward *f, uint32_t layer, struct err_text *e);
 
 #endif

@@ -16,6 +16,8 @@
 #include "worker/mla.h"
 #include "worker/model.h"
 #include "worker/route.h"
+#include "worker/slice.h"
+#include "worker/tp.h"
 
 struct forward {
     struct model_config config; // pointers in it are not owned
@@ -24,6 +26,7 @@ struct forward {
     struct pool *pool;
     uint32_t n_threads, n_ranks, rank;
     struct layout_place place; // of this rank
+    struct slice slice;        // of what its TP group splits
 
     uint64_t step; // of the plan, for the exchanges' tags
     // A step's rows are spread over the ranks of a TP group: each keeps the residual stream of its
@@ -33,6 +36,7 @@ struct forward {
     float *x;          // [own_max, hidden] the residual stream
     float *normed;     // [n_own, hidden] its norm, the input of the next block: in all_normed
     float *all_normed; // [rows_max, hidden] of all rows of the step, where a block wants them
+    float *partial;    // [rows_max, hidden] what a block returned for them: sums over the slice
     struct batch batch;
     struct kv kv;
     struct attn attn;
@@ -42,6 +46,7 @@ struct forward {
     struct expert expert;
     struct combine combine;
     struct head head;
+    struct tp tp;
 };
 
 static inline const struct layer_weights *forward_layer(const struct forward *f, uint32_t layer) {
@@ -50,6 +55,9 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
 
 // normed = norm(x), for the own rows. bias may be NULL.
 void forward_norm(struct forward *f, const float *weight, const float *bias);
+
+// x += what a block returned for the own rows, in partial, or its norm where post_norm is not NULL.
+void forward_return_rows(struct forward *f, const float *post_norm);
 
 static inline void forward_norm_row(const struct forward *f, float *y, const float *x,
                                     const struct norm_weights *w) {

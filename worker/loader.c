@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/model/folder.h"
+#include "common/model/legal.h"
 #include "worker/worker.h"
 
 void loader_init(struct loader *l, struct waker *waker, const struct weights_source *source,
@@ -30,11 +31,14 @@ static int load(struct loader *l) {
         return err_set(&l->error, ERR_PEER_REFUSED,
                        "model %.256s has digest %016" PRIx64 ", the leader's has %016" PRIx64,
                        r->folder, digest, r->model_digest);
-    if (r->layout.pp != 1 || r->layout.tp != 1 || r->layout.etp != 1)
+    if (r->layout.pp != 1 || r->layout.etp != 1)
         return err_set(&l->error, ERR_PEER_REFUSED,
-                       "pipeline, tensor and expert tensor parallelism are not supported");
+                       "pipeline and expert tensor parallelism are not supported");
     rc = spec_load(&l->spec, r->folder, &l->error);
     if (rc != 0) return rc;
+    struct err_text why;
+    if (legal_check(&l->spec, &r->layout, &why) != 0)
+        return err_set(&l->error, ERR_PEER_REFUSED, "%s", why.text);
     struct weights_config config = {
         .folder = r->folder,
         .spec = &l->spec,

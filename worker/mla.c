@@ -16,9 +16,9 @@ void mla_lay(struct forward *f, struct scratch *s) {
     size_t rows = f->config.rows_max;
     if (spec->mla.kv_rank == 0) return;
     m->q_a = scratch_take(s, rows * spec->mla.q_rank, sizeof(float));
-    m->q = scratch_take(s, rows * spec->n_heads * query_dim(spec), sizeof(float));
+    m->q = scratch_take(s, rows * f->slice.n_heads * query_dim(spec), sizeof(float));
     m->latent = scratch_take(s, rows * spec_key_dim(spec), sizeof(float));
-    m->out = scratch_take(s, rows * spec->n_heads * spec->mla.value_dim, sizeof(float));
+    m->out = scratch_take(s, rows * f->slice.n_heads * spec->mla.value_dim, sizeof(float));
 }
 
 struct mla_layer {
@@ -51,7 +51,7 @@ static void norm_query_rows(void *context, uint32_t row_begin, uint32_t row_end,
 static void project_queries(const struct mla_layer *ml) {
     struct forward *f = ml->f;
     const struct mla_weights *w = &ml->w->mla;
-    const float *x = f->normed;
+    const float *x = f->all_normed;
     if (f->spec->mla.q_rank != 0) {
         project(f, &w->q_a, x, f->mla.q_a);
         pool_run_rows(f->pool, f->batch.n_rows, f->spec->mla.q_rank, norm_query_rows, (void *)ml);
@@ -66,9 +66,10 @@ static void absorb_item(void *context, uint32_t i, uint32_t thread) {
     const struct mla_layer *ml = context;
     struct forward *f = ml->f;
     const struct model_spec *spec = f->spec;
-    uint32_t head = i % spec->n_heads, row = i / spec->n_heads * ROW_TILE, dim = query_dim(spec);
+    uint32_t n_heads = f->slice.n_heads, head = i % n_heads, row = i / n_heads * ROW_TILE;
+    uint32_t dim = query_dim(spec);
     uint32_t left = f->batch.n_rows - row, n = left < ROW_TILE ? left : ROW_TILE;
-    size_t ldx = (size_t)spec->n_heads * dim, ldy = (size_t)spec->n_heads * spec_key_dim(spec);
+    size_t ldx = (size_t)n_heads * dim, ldy = (size_t)n_heads * spec_key_dim(spec);
     const float *x = f->mla.q + row * ldx + (size_t)head * dim;
     float *y = attn_query(f, 0, row) + (size_t)head * spec_key_dim(spec);
     const struct matrix *w = &ml->w->mla.uk[head];
@@ -95,14 +96,14 @@ static void write_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
 }
 
 static uint32_t n_head_tiles(const struct forward *f) {
-    return (f->batch.n_rows + ROW_TILE - 1) / ROW_TILE * f->spec->n_heads;
+    return (f->batch.n_rows + ROW_TILE - 1) / ROW_TILE * f->slice.n_heads;
 }
 
 void mla_spread(struct forward *f, uint32_t layer) {
     struct mla_layer ml = {f, forward_layer(f, layer), layer};
     project_queries(&ml);
     pool_run(f->pool, n_head_tiles(f), absorb_item, &ml);
-    project(f, &ml.w->mla.kv_a, f->normed, f->mla.latent);
+    project(f, &ml.w->mla.kv_a, f->all_normed, f->mla.latent);
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)spec_key_dim(f->spec) * 2, write_rows, &ml);
 }
 
@@ -111,7 +112,7 @@ static void output_item(void *context, uint32_t i, uint32_t thread) {
     const struct mla_layer *ml = context;
     struct forward *f = ml->f;
     const struct mla_spec *mla = &f->spec->mla;
-    uint32_t n_heads = f->spec->n_heads, head = i % n_heads, row = i / n_heads * ROW_TILE;
+    uint32_t n_heads = f->slice.n_heads, head = i % n_heads, row = i / n_heads * ROW_TILE;
     uint32_t left = f->batch.n_rows - row, n = left < ROW_TILE ? left : ROW_TILE;
     size_t ldx = (size_t)n_heads * mla->kv_rank, ldy = (size_t)n_heads * mla->value_dim;
     const struct matrix *w = &ml->w->mla.uv[head];

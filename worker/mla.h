@@ -13,13 +13,13 @@ struct forward;
 
 struct mla {
     float *q_a;    // [rows_max, q_rank] where queries are compressed
-    float *q;      // [rows_max, n_heads * (nope_dim + rope.dim)]
+    float *q;      // [rows_max, n_heads * (nope_dim + rope.dim)] of the slice's heads
     float *latent; // [rows_max, kv_rank + rope.dim]
     float *out;    // [rows_max, n_heads * value_dim]
 };
 
 void mla_lay(struct forward *f, struct scratch *s);
-// From normed: queries to where attention reads them, keys and values into the pages.
+// From all_normed: queries to where attention reads them, keys and values into the pages.
 void mla_spread(struct forward *f, uint32_t layer);
 // From attn.out: what the output projection reads, [n_rows, n_heads * value_dim].
 const float *mla_outputs(struct forward *f, uint32_t layer);

@@ -55,6 +55,7 @@ static uint32_t own_rows_max(const struct layout *l, uint32_t rows_max) {
 
 static void place_rank(struct forward *f) {
     f->place = layout_place(f->config.layout, f->rank);
+    f->slice = slice_of(f->spec, f->config.layout, f->rank);
     f->own_max = own_rows_max(f->config.layout, f->config.rows_max);
 }
 
@@ -64,7 +65,7 @@ static struct kv_sizes kv_sizes(const struct model_config *c) {
     return (struct kv_sizes){.spec = spec,
                              .dtype = c->kv_dtype,
                              .n_layers = spec->n_layers,
-                             .n_heads = spec_kv_heads(spec),
+                             .n_heads = slice_of(spec, c->layout, c->rank).n_kv_heads,
                              .n_slots = c->n_slots,
                              .n_blocks = c->kv_blocks,
                              .max_model_len = c->max_model_len};
@@ -75,6 +76,8 @@ static void lay(struct forward *f, struct scratch *s) {
     size_t row_bytes = f->spec->hidden * sizeof(float);
     f->x = scratch_take(s, f->own_max, row_bytes);
     f->all_normed = scratch_take(s, c->rows_max, row_bytes);
+    f->partial = scratch_take(s, c->rows_max, row_bytes);
+    tp_lay(f, s);
     struct batch_sizes batch = {c->n_slots, c->rows_max, c->max_model_len, c->kv_blocks,
                                 f->spec->vocab};
     batch_lay(&f->batch, &batch, s);
@@ -124,11 +127,14 @@ void model_destroy(struct model *m) {
 
 // --- one step
 
-// The time since the last mark belongs to this phase.
+// The time since the last mark belongs to this phase, but what its exchanges waited.
 static void phase_end(struct model *m, enum step_phase phase) {
     int64_t now = env_now_ns(m->forward.config.env);
-    m->phase_ns[phase] += (uint64_t)(now - m->phase_began_ns);
+    uint64_t passed = (uint64_t)(now - m->phase_began_ns), waited = m->forward.tp.wait_ns;
+    m->phase_ns[phase] += passed - waited;
+    m->phase_ns[PHASE_TENSOR] += waited;
     m->phase_began_ns = now;
+    m->forward.tp.wait_ns = 0;
 }
 
 static void own_rows(struct forward *f) {
@@ -171,6 +177,21 @@ void forward_norm(struct forward *f, const float *weight, const float *bias) {
                   &(struct norm_rows){f, {weight, bias}});
 }
 
+static void return_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct norm_rows *post = context;
+    struct forward *f = post->f;
+    size_t hidden = f->spec->hidden;
+    for (uint32_t row = row_begin; row < row_end; row++)
+        forward_return(f, f->x + row * hidden, f->partial + (f->own_first + row) * hidden,
+                       post->weights.w);
+}
+
+void forward_return_rows(struct forward *f, const float *post_norm) {
+    pool_run_rows(f->pool, f->n_own, f->spec->hidden, return_rows,
+                  &(struct norm_rows){f, {post_norm, NULL}});
+}
+
 static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
     route_topk(f, layer);
@@ -190,26 +211,29 @@ static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
 
 static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
-    attn_forward(f, layer);
+    int rc = attn_forward(f, layer, e);
     phase_end(m, PHASE_ATTN);
+    if (rc != 0) return rc;
     const struct layer_weights *w = forward_layer(f, layer);
     forward_norm(f, w->ffn_norm, w->ffn_norm_bias);
     if (f->spec->ffn[layer] == FFN_MOE) return moe_forward(m, layer, e);
-    dense_forward(f, layer);
+    rc = dense_forward(f, layer, e);
     phase_end(m, PHASE_DENSE);
-    return 0;
+    return rc;
 }
 
-static void sample_tokens(struct model *m) {
+static int sample_tokens(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
-    head_begin(f);
-    for (uint32_t first = 0, n; first < f->head.n_rows; first += n) {
-        n = head_logits(f, first);
+    int rc = head_begin(f, e);
+    for (uint32_t first = 0; rc == 0 && first < f->head.n_rows; first += f->head.tile_rows) {
+        rc = head_logits(f, first, e);
         phase_end(m, PHASE_HEAD);
-        head_sample(f, first, n);
+        if (rc == 0) rc = head_sample(f, first, e);
         phase_end(m, PHASE_SAMPLE);
     }
-    head_end(f);
+    if (rc == 0) rc = head_end(f, e);
+    phase_end(m, PHASE_SAMPLE);
+    return rc;
 }
 
 static int run_layers(struct model *m, struct err_text *e) {
@@ -237,14 +261,18 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
     batch_fill(&f->batch, &f->kv, plan);
     m->n_rows = f->batch.n_rows;
     own_rows(f);
+    tp_begin(f);
+    f->tp.wait_ns = 0;
     rc = run_layers(m, e);
     if (rc != 0) {
         dispatch_release(f);
         combine_release(f);
         return rc;
     }
-    sample_tokens(m);
-    *out = (struct step_output){.n_seqs = f->batch.n_answered, .seqs = f->head.results};
+    rc = sample_tokens(m, e);
+    if (rc != 0) return rc;
+    *out = (struct step_output){.n_seqs = f->place.tp == 0 ? f->batch.n_answered : 0,
+                                .seqs = f->head.results};
     memcpy(out->phase_ns, m->phase_ns, sizeof out->phase_ns);
     out->total_ns = (uint64_t)(env_now_ns(f->config.env) - began_ns);
     return 0;
@@ -254,9 +282,11 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
 
 int model_keep_logits(struct model *m, bool keep) {
     struct forward *f = &m->forward;
+    bool here = keep && f->place.tp == 0;
     mem_free(f->head.kept);
-    f->head.kept = keep ? mem_array(f->config.rows_max, f->spec->vocab * sizeof(float)) : NULL;
-    return keep && f->head.kept == NULL ? ERR_FATAL_NOMEM : 0;
+    f->head.keep = keep;
+    f->head.kept = here ? mem_array(f->config.rows_max, f->spec->vocab * sizeof(float)) : NULL;
+    return here && f->head.kept == NULL ? ERR_FATAL_NOMEM : 0;
 }
 
 const float *model_logits(const struct model *m, uint32_t *n_rows) {
@@ -283,17 +313,33 @@ uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes) 
 size_t model_message_bytes_max(const struct model_spec *spec, const struct layout *layout,
                                uint32_t rows_max) {
     uint32_t own = own_rows_max(layout, rows_max);
-    size_t dispatch = dispatch_bytes_max(spec, own), combine = combine_bytes_max(spec, own);
-    return dispatch > combine ? dispatch : combine;
+    const size_t sizes[] = {dispatch_bytes_max(spec, own), combine_bytes_max(spec, own),
+                            tp_bytes_max(spec->hidden, own),
+                            attn_heads_bytes_max(spec, layout, rows_max),
+                            head_bytes_max(spec, layout, rows_max)};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        most = sizes[i] > most ? sizes[i] : most;
+    return most;
+}
+
+// A TP group's peers may be one exchange ahead, and two tiles of logits (head.c).
+static uint64_t tp_message_bytes(const struct model_config *c) {
+    const struct model_spec *spec = c->weights->spec;
+    uint32_t own = own_rows_max(c->layout, c->rows_max);
+    return (c->layout->tp - 1) * (2 * (uint64_t)tp_bytes_max(spec->hidden, own) +
+                                  attn_heads_bytes_max(spec, c->layout, c->rows_max) +
+                                  2 * (uint64_t)head_bytes_max(spec, c->layout, c->rows_max));
 }
 
 // A peer may send all its rows; answers come for this rank's own rows only.
 static uint64_t message_bytes(const struct model_config *c) {
     const struct model_spec *spec = c->weights->spec;
     uint32_t n_ranks = c->layout->n_ranks;
-    if (n_ranks == 1 || !has_moe(spec)) return 0;
+    if (n_ranks == 1 || !has_moe(spec)) return tp_message_bytes(c);
     uint32_t rows = own_rows_max(c->layout, c->rows_max);
-    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, rows) + combine_bytes_max(spec, rows);
+    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, rows) +
+           combine_bytes_max(spec, rows) + tp_message_bytes(c);
 }
 
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {

@@ -27,6 +27,7 @@ enum step_phase {
     PHASE_DENSE,
     PHASE_HEAD,
     PHASE_SAMPLE,
+    PHASE_TENSOR, // exchanges of a TP group, which are not in the phases above
     PHASE_COUNT
 };
 
@@ -65,7 +66,7 @@ struct seq_result {
 };
 
 struct step_output {
-    uint32_t n_seqs;               // <= n_slots, in plan order
+    uint32_t n_seqs; // <= n_slots, in plan order; of a TP group, index 0 alone has them
     const struct seq_result *seqs; // valid until the next step
     uint64_t phase_ns[PHASE_COUNT];
     uint64_t total_ns;
@@ -81,7 +82,8 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
                struct err_text *e);
 
 // Logits of every row of the last step instead of only the sampled ones (golden tests): [n_rows,
-// vocab], row order of the plan. Must be switched on before the step; allocates then.
+// vocab], row order of the plan; NULL on ranks of another TP index than 0. Must be switched on
+// before the step, on all ranks of a TP group; allocates then.
 int model_keep_logits(struct model *m, bool keep);
 const float *model_logits(const struct model *m, uint32_t *n_rows);
 

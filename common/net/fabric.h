@@ -28,6 +28,11 @@ enum fabric_message {
     FABRIC_RESULT,
     FABRIC_DISPATCH,
     FABRIC_COMBINE,
+    FABRIC_GATHER, // within a TP group (worker/tp.h), as the next ones
+    FABRIC_REDUCE,
+    FABRIC_HEADS,
+    FABRIC_LOGITS,
+    FABRIC_TOKENS,
     FABRIC_TEST,
     FABRIC_KINDS // how many numbers are below
 };

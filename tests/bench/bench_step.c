@@ -18,7 +18,7 @@
 #define STEPS 60
 
 static const char *const phases[PHASE_COUNT] = {"embed",   "attn",  "route", "dispatch", "expert",
-                                                "combine", "dense", "head",  "sample"};
+                                                "combine", "dense", "head",  "sample", "tensor"};
 
 struct bench {
     struct env *env;

@@ -34,7 +34,8 @@ static const char *const names[] = {
 static void expect_same(const struct golden *g, const struct loaded *m, const float *first,
                         const char *table, const struct serve_way *way) {
     char how[128];
-    snprintf(how, sizeof how, "%s on %u ranks, chunks of %u", table, m->layout.n_ranks, way->chunk);
+    snprintf(how, sizeof how, "%s on %u ranks (tp %u), chunks of %u", table, m->layout.n_ranks,
+             m->layout.tp, way->chunk);
     float *logits = run(g, m, kernel_ops_select(table), way, &(struct run_notes){.how = how});
     size_t n = (size_t)g->n_ids * g->vocab, at = 0;
     while (at < n && f32_to_bits(logits[at]) == f32_to_bits(first[at]))
@@ -42,6 +43,25 @@ static void expect_same(const struct golden *g, const struct loaded *m, const fl
     ck_assert_msg(at == n, "%s: row %zu token %zu is %a, must be %a", how, at / g->vocab,
                   at % g->vocab, logits[at % n], first[at % n]);
     mem_free(logits);
+}
+
+// Attention, dense layers and the head over 2, 4 and 8 ranks, where the model's heads allow it, and
+// over two DP groups of 2.
+static void expect_same_split(const struct golden *g, const float *first) {
+    static const struct serve_way whole = {.chunk = PROMPT_MOST, .n_together = 1},
+                                  mixed = {.chunk = 19, .mixed = true, .n_together = 1};
+    struct model_spec spec;
+    struct loaded m;
+    struct err_text e;
+    ck_assert_msg(spec_load(&spec, g->folder, &e) == 0, "%s", e.text);
+    for (uint32_t tp = 2; tp <= legal_tp_max(&spec); tp *= 2) {
+        uint32_t dp = tp == 2 ? 2 : 1;
+        const struct layout l = {
+            .n_ranks = dp * tp, .pp = 1, .dp = dp, .tp = tp, .ep = dp * tp, .etp = 1};
+        load_in(&m, g, &l);
+        expect_same(g, &m, first, "auto", tp == 4 ? &whole : &mixed);
+        unload(&m);
+    }
 }
 
 START_TEST(a_family_answers_as_transformers_does) {
@@ -61,6 +81,7 @@ START_TEST(a_family_answers_as_transformers_does) {
     load(&m, &g, 2);
     expect_same(&g, &m, first, "auto", &mixed);
     unload(&m);
+    expect_same_split(&g, first);
     mem_free(first);
     golden_finish(&g);
 }

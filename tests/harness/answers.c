@@ -5,17 +5,34 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/check.h"
+
 #define PROMPT_MAX 530
 
 static const uint32_t lengths[ANSWERS_REQUESTS] = {1, 17, PROMPT_MAX, 33, 5};
 
 struct prompts {
+    Moesaic__Step__V1__Steering steering; // of one request
     uint32_t ids[ANSWERS_REQUESTS][PROMPT_MAX];
     struct serve_request requests[ANSWERS_REQUESTS];
 };
 
+static void fill_steering(Moesaic__Step__V1__Steering *s, uint32_t n_prompt) {
+    static uint32_t bias_ids[] = {3, 41, 90};
+    static float bias[] = {1.5f, -2.0f, 0.5f};
+    moesaic__step__v1__steering__init(s);
+    s->n_prompt = n_prompt;
+    s->presence_penalty = 0.4f;
+    s->frequency_penalty = 0.3f;
+    s->repetition_penalty = 1.2f;
+    s->n_bias_ids = s->n_bias = 3;
+    s->bias_ids = bias_ids;
+    s->bias = bias;
+}
+
 static void fill_prompts(struct prompts *p) {
     uint32_t state = 7;
+    fill_steering(&p->steering, lengths[3]);
     for (int i = 0; i < ANSWERS_REQUESTS; i++) {
         for (uint32_t t = 0; t < lengths[i]; t++) {
             state = state * 1664525u + 1013904223u;
@@ -28,10 +45,12 @@ static void fill_prompts(struct prompts *p) {
         sampling.seed = 1000u + (uint32_t)i;
         sampling.want_logprob = true;
         sampling.n_logprobs = (uint32_t)i;
+        sampling.steered = i == 3;
         p->requests[i] = (struct serve_request){.prompt = p->ids[i],
                                                 .n_prompt = lengths[i],
                                                 .n_generate = ANSWERS_TOKENS,
                                                 .sampling = sampling,
+                                                .steering = i == 3 ? &p->steering : NULL,
                                                 .scored = i != 4,
                                                 .n_score_top = 2 * (uint32_t)i};
     }
@@ -44,8 +63,12 @@ struct answers answers_of(struct answers_way way) {
     if (way.n_threads == 0) way.n_threads = 1;
     if (way.serve.chunk == 0) way.serve.chunk = 512;
     if (way.serve.n_together == 0) way.serve.n_together = ANSWERS_REQUESTS;
-    struct tiny *t = tiny_create(&spec, way.n_ranks, way.weights, 11);
-    const struct weights *weights[8];
+    struct layout layout;
+    if (way.layout != NULL) way.n_ranks = way.layout->n_ranks;
+    check(layout_make(&layout, way.n_ranks, NULL) == 0);
+    if (way.layout != NULL) layout = *way.layout;
+    struct tiny *t = tiny_create_in(&spec, &layout, way.weights, 11);
+    const struct weights *weights[16];
     for (uint32_t i = 0; i < way.n_ranks; i++)
         weights[i] = tiny_weights(t, i);
     struct ranks *ranks = ranks_create(&(struct ranks_config){

@@ -1,4 +1,4 @@
-// answers.h: five fixed requests, served on a tiny model in any way; what they answer must be the
+// answers.h: five fixed requests, one of them steered, served on a tiny model in any way; what they answer must be the
 // same bits.
 #ifndef MOESAIC_TESTS_HARNESS_ANSWERS_H
 #define MOESAIC_TESTS_HARNESS_ANSWERS_H
@@ -19,6 +19,7 @@ struct answers {
 // once.
 struct answers_way {
     void (*spec)(struct model_spec *spec);
+    const struct layout *layout; // or NULL: so many ranks, each with requests of its own
     uint32_t n_ranks, n_threads;
     const struct kernel_ops *ops;
     enum dtype weights, kv;

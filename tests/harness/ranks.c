@@ -27,6 +27,7 @@ struct rank {
 
 struct ranks {
     uint32_t n_ranks, kv_blocks;
+    struct layout layout;
     const struct model_spec *spec;
     struct env *env;
     struct fabric_mem_hub *hub;
@@ -98,7 +99,8 @@ static void create_model(struct ranks *r, const struct ranks_config *c, uint32_t
 struct ranks *ranks_create(const struct ranks_config *config) {
     struct ranks *r = mem_zalloc(sizeof *r);
     check(r != NULL && config->layout->n_ranks <= GROUP_MAX);
-    r->n_ranks = config->layout->n_ranks;
+    r->layout = *config->layout;
+    r->n_ranks = r->layout.n_ranks;
     r->kv_blocks = config->kv_blocks;
     r->spec = config->weights[0]->spec;
     r->env = env_real_create();
@@ -127,8 +129,8 @@ void ranks_destroy(struct ranks *r) {
     mem_free(r);
 }
 
-uint32_t ranks_count(const struct ranks *r) {
-    return r->n_ranks;
+const struct layout *ranks_layout(const struct ranks *r) {
+    return &r->layout;
 }
 uint32_t ranks_kv_blocks(const struct ranks *r) {
     return r->kv_blocks;

@@ -34,7 +34,7 @@ struct rank_plan {
 struct desk {
     struct seat seats[SEATS_MAX];
     uint32_t free[PAGES_MAX], n_free;
-    uint32_t next_request; // of this rank
+    uint32_t next_request; // of this group
     struct rank_plan plan;
 };
 
@@ -42,7 +42,8 @@ struct serving {
     struct ranks *ranks;
     const struct serve_way *way;
     const struct serve_request *requests;
-    uint32_t n_requests, n_ranks, vocab;
+    uint32_t n_requests, vocab;
+    const struct layout *layout;
     struct serve_token *answers;
     uint32_t stride;
     float *logits;
@@ -67,8 +68,8 @@ static size_t first_row(const struct serving *s, uint32_t request) {
     return rows;
 }
 
-static void fill_seats(struct serving *s, uint32_t rank) {
-    struct desk *d = &s->desks[rank];
+static void fill_seats(struct serving *s, uint32_t group) {
+    struct desk *d = &s->desks[group];
     for (uint32_t i = 0; i < s->way->n_together && d->next_request < s->n_requests; i++) {
         struct seat *seat = &d->seats[i];
         if (seat->request != NULL) continue;
@@ -78,7 +79,7 @@ static void fill_seats(struct serving *s, uint32_t rank) {
         seat->answer = s->answers + (size_t)n * s->stride;
         if (s->logits != NULL) seat->logits = s->logits + first_row(s, n) * s->vocab;
         if (s->scores != NULL) seat->scores = s->scores + first_row(s, n);
-        d->next_request += s->n_ranks;
+        d->next_request += s->layout->dp;
     }
 }
 
@@ -129,6 +130,7 @@ static void plan_seat(struct serving *s, struct desk *d, uint32_t slot) {
     seq->blocks = seat->blocks + seat->n_sent;
     seq->n_blocks = seat->n_blocks - seat->n_sent;
     seat->n_sent = seat->n_blocks;
+    if (seq->position == 0) seq->steering = (Moesaic__Step__V1__Steering *)request->steering;
     if (request->scored && seat->n_generated == 0) plan_scoring(p, seat, slot, seq);
     seat->n_done += n;
     if (seat->n_done >= request->n_prompt) {
@@ -138,9 +140,9 @@ static void plan_seat(struct serving *s, struct desk *d, uint32_t slot) {
     p->pointers[p->plan.n_seqs++] = seq;
 }
 
-static bool plan_rank(struct serving *s, uint32_t rank, uint64_t step) {
-    struct desk *d = &s->desks[rank];
-    fill_seats(s, rank);
+static bool plan_group(struct serving *s, uint32_t group, uint64_t step) {
+    struct desk *d = &s->desks[group];
+    fill_seats(s, group);
     moesaic__step__v1__step_plan__init(&d->plan.plan);
     d->plan.plan.step = step;
     d->plan.plan.seqs = d->plan.pointers;
@@ -150,10 +152,15 @@ static bool plan_rank(struct serving *s, uint32_t rank, uint64_t step) {
     return d->plan.plan.n_seqs > 0;
 }
 
-static void take_logits(struct serving *s, uint32_t rank) {
-    struct desk *d = &s->desks[rank];
+// The rank of a group that answers.
+static uint32_t answering(const struct serving *s, uint32_t group) {
+    return layout_rank(s->layout, s->layout->pp - 1, group, 0);
+}
+
+static void take_logits(struct serving *s, uint32_t group) {
+    struct desk *d = &s->desks[group];
     uint32_t n_rows, row = 0;
-    const float *kept = model_logits(ranks_model(s->ranks, rank), &n_rows);
+    const float *kept = model_logits(ranks_model(s->ranks, answering(s, group)), &n_rows);
     for (size_t i = 0; kept != NULL && i < d->plan.plan.n_seqs; i++) {
         const Moesaic__Step__V1__PlanSeq *seq = d->plan.pointers[i];
         struct seat *seat = &d->seats[seq->slot];
@@ -192,8 +199,8 @@ static const Moesaic__Step__V1__PlanSeq *planned(const struct desk *d, uint32_t 
     return d->plan.pointers[i];
 }
 
-static void take_results(struct serving *s, uint32_t rank, const struct step_output *out) {
-    struct desk *d = &s->desks[rank];
+static void take_results(struct serving *s, uint32_t group, const struct step_output *out) {
+    struct desk *d = &s->desks[group];
     for (uint32_t i = 0; i < out->n_seqs; i++) {
         const struct seq_result *result = &out->seqs[i];
         struct seat *seat = &d->seats[result->slot];
@@ -211,15 +218,18 @@ static bool serve_step(struct serving *s, uint64_t step) {
     const Moesaic__Step__V1__StepPlan *plans[RANKS_SERVED_MAX];
     struct step_output outs[RANKS_SERVED_MAX];
     bool busy = false;
-    for (uint32_t rank = 0; rank < s->n_ranks; rank++) {
-        busy |= plan_rank(s, rank, step);
-        plans[rank] = &s->desks[rank].plan.plan;
-    }
+    for (uint32_t group = 0; group < s->layout->dp; group++)
+        busy |= plan_group(s, group, step);
     if (!busy) return false;
+    for (uint32_t rank = 0; rank < s->layout->n_ranks; rank++)
+        plans[rank] = &s->desks[layout_place(s->layout, rank).dp].plan.plan;
     ranks_step(s->ranks, plans, outs);
-    for (uint32_t rank = 0; rank < s->n_ranks; rank++) {
-        take_logits(s, rank);
-        take_results(s, rank, &outs[rank]);
+    for (uint32_t rank = 0; rank < s->layout->n_ranks; rank++) {
+        uint32_t group = layout_place(s->layout, rank).dp;
+        check(rank == answering(s, group) || outs[rank].n_seqs == 0);
+        if (rank != answering(s, group)) continue;
+        take_logits(s, group);
+        take_results(s, group, &outs[rank]);
     }
     return true;
 }
@@ -230,19 +240,19 @@ void serve(struct ranks *r, const struct serve_way *way, const struct serve_batc
         .way = way,
         .requests = batch->requests,
         .n_requests = batch->n_requests,
-        .n_ranks = ranks_count(r),
+        .layout = ranks_layout(r),
         .vocab = ranks_spec(r)->vocab,
         .answers = batch->answers,
         .stride = batch->stride,
         .logits = batch->logits,
         .scores = batch->scores,
     };
-    check(s.n_ranks <= RANKS_SERVED_MAX && way->n_together <= SEATS_MAX);
-    s.desks = mem_array(s.n_ranks, sizeof *s.desks);
+    check(s.layout->n_ranks <= RANKS_SERVED_MAX && way->n_together <= SEATS_MAX);
+    s.desks = mem_array(s.layout->dp, sizeof *s.desks);
     check(s.desks != NULL);
-    for (uint32_t rank = 0; rank < s.n_ranks; rank++) {
-        shuffle_pages(&s.desks[rank], ranks_kv_blocks(r), way->page_seed + rank);
-        s.desks[rank].next_request = rank;
+    for (uint32_t group = 0; group < s.layout->dp; group++) {
+        shuffle_pages(&s.desks[group], ranks_kv_blocks(r), way->page_seed + group);
+        s.desks[group].next_request = group;
     }
     for (uint64_t step = 1; serve_step(&s, step); step++)
         continue;

@@ -22,11 +22,11 @@ struct ranks_config {
 };
 struct ranks *ranks_create(const struct ranks_config *config);
 void ranks_destroy(struct ranks *r);
-uint32_t ranks_count(const struct ranks *r);
+const struct layout *ranks_layout(const struct ranks *r);
 uint32_t ranks_kv_blocks(const struct ranks *r);
 const struct model_spec *ranks_spec(const struct ranks *r);
 struct model *ranks_model(struct ranks *r, uint32_t rank);
-// One step on every rank at once. Aborts the test when a rank fails.
+// One step on every rank at once, each with its plan. Aborts the test when a rank fails.
 void ranks_step(struct ranks *r, const Moesaic__Step__V1__StepPlan *const *plans,
                 struct step_output *outs);
 
@@ -34,6 +34,7 @@ struct serve_request {
     const uint32_t *prompt;
     uint32_t n_prompt, n_generate;
     Moesaic__Step__V1__Sampling sampling;
+    const Moesaic__Step__V1__Steering *steering; // or NULL; sampling.steered says that it applies
     bool scored; // its prompt, with n_score_top alternatives
     uint32_t n_score_top;
 };
@@ -51,12 +52,12 @@ struct serve_token {
 struct serve_way {
     uint32_t chunk;      // tokens of a prompt a step
     bool mixed;          // chunks of 1 to that many
-    uint32_t n_together; // requests a rank at once
+    uint32_t n_together; // requests a DP group at once
     bool from_slot;      // decode with token_from_slot
     uint64_t page_seed;  // order of the free pages
 };
 struct serve_batch {
-    const struct serve_request *requests; // request i on rank i % n_ranks
+    const struct serve_request *requests; // request i on DP group i % dp
     uint32_t n_requests;
     struct serve_token *answers; // request i's at answers[i * stride]
     uint32_t stride;

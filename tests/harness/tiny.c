@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "worker/slice.h"
 
 struct piece {
     struct piece *next;
@@ -123,53 +124,101 @@ static float *numbers(struct tiny *t, struct tensor_name name, size_t n, float m
     return x;
 }
 
-static struct matrix pack(struct tiny *t, const float *rows, uint32_t n_out, uint32_t n_in,
-                          uint32_t n_segments) {
-    struct matrix w = {.dtype = t->dtype, .n_out = n_out, .n_in = n_in, .n_segments = n_segments};
+// The first n_out rows and n_in columns behind rows, which lie stride apart.
+static struct matrix pack(struct tiny *t, const float *rows, size_t stride,
+                          const struct matrix *shape) {
+    struct matrix w = *shape;
+    w.dtype = t->dtype;
+    if (w.n_out == 0) return w;
     void *data = take(t, matrix_bytes(&w));
     w.data = data;
-    matrix_pack(&w, data, rows, DTYPE_F32, n_in);
+    matrix_pack(&w, data, rows, DTYPE_F32, stride);
     return w;
 }
 
+// A whole matrix [n_out, n_in] as float32.
+static const float *random_rows(struct tiny *t, struct tensor_name name, uint32_t n_out,
+                                uint32_t n_in) {
+    return numbers(t, name, (size_t)n_out * n_in, 0.0f, 1.7f / sqrtf((float)n_in));
+}
+
 static struct matrix random_matrix(struct tiny *t, struct tensor_name name, uint32_t n_out,
-                                   uint32_t n_in, uint32_t n_segments) {
-    return pack(t, numbers(t, name, (size_t)n_out * n_in, 0.0f, 1.7f / sqrtf((float)n_in)), n_out,
-                n_in, n_segments);
+                                   uint32_t n_in) {
+    return pack(t, random_rows(t, name, n_out, n_in), n_in,
+                &(struct matrix){.n_out = n_out, .n_in = n_in, .n_segments = 1});
+}
+
+// Inner columns [first, first + n) of a feed-forward network, which are so many of its segments.
+struct inner_part {
+    uint32_t inner, first, n, segments;
+};
+
+static struct inner_part whole_inner(uint32_t inner) {
+    return (struct inner_part){inner, 0, inner, spec_inner_segments(inner)};
 }
 
 static struct expert_weights random_ffn(struct tiny *t, const enum tensor_kind kinds[3],
-                                        struct tensor_name at, uint32_t inner) {
+                                        struct tensor_name at, struct inner_part part) {
     uint32_t hidden = t->spec.hidden;
+    const struct matrix in = {.n_out = part.n, .n_in = hidden, .n_segments = 1},
+                        out = {.n_out = hidden, .n_in = part.n, .n_segments = part.segments};
+    const struct tensor_name gate = {kinds[0], at.layer, at.expert},
+                             up = {kinds[1], at.layer, at.expert},
+                             down = {kinds[2], at.layer, at.expert};
+    size_t first = (size_t)part.first * hidden;
     return (struct expert_weights){
-        .gate =
-            random_matrix(t, (struct tensor_name){kinds[0], at.layer, at.expert}, inner, hidden, 1),
-        .up =
-            random_matrix(t, (struct tensor_name){kinds[1], at.layer, at.expert}, inner, hidden, 1),
-        .down = random_matrix(t, (struct tensor_name){kinds[2], at.layer, at.expert}, hidden, inner,
-                              spec_inner_segments(inner)),
+        .gate = pack(t, random_rows(t, gate, part.inner, hidden) + first, hidden, &in),
+        .up = pack(t, random_rows(t, up, part.inner, hidden) + first, hidden, &in),
+        .down = pack(t, random_rows(t, down, hidden, part.inner) + part.first, part.inner, &out),
     };
 }
 
-static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t layer) {
+// A slice's rows of q, k and v out of all of them, each of width floats.
+static float *slice_qkv(struct tiny *t, const struct slice *slice, const float *all, size_t width) {
+    const struct model_spec *s = &t->spec;
+    size_t head = s->head_dim * width, q = slice->n_heads * head, kv = slice->n_kv_heads * head;
+    const float *k = all + s->n_heads * head + slice->first_kv_head * head,
+                *v = k + s->n_kv_heads * head;
+    float *out = take(t, (q + 2 * kv) * sizeof *out);
+    memcpy(out, all + slice->first_head * head, q * sizeof *out);
+    memcpy(out + q, k, kv * sizeof *out);
+    memcpy(out + q + kv, v, kv * sizeof *out);
+    return out;
+}
+
+static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t layer,
+                           const struct slice *slice) {
     const struct model_spec *s = &t->spec;
     uint32_t q = s->n_heads * s->head_dim, qkv = q + 2 * s->n_kv_heads * s->head_dim;
-    w->qkv = random_matrix(t, (struct tensor_name){TENSOR_Q, layer, 0}, qkv, s->hidden, 1);
-    w->o = random_matrix(t, (struct tensor_name){TENSOR_O, layer, 0}, s->hidden, q,
-                         spec_attn_segments(s));
+    uint32_t own_q = slice->n_heads * s->head_dim, first_q = slice->first_head * s->head_dim;
+    const struct tensor_name in = {TENSOR_Q, layer, 0}, out = {TENSOR_O, layer, 0};
+    w->qkv = pack(t, slice_qkv(t, slice, random_rows(t, in, qkv, s->hidden), s->hidden), s->hidden,
+                  &(struct matrix){.n_out = own_q + 2 * slice->n_kv_heads * s->head_dim,
+                                   .n_in = s->hidden,
+                                   .n_segments = 1});
+    w->o = pack(
+        t, random_rows(t, out, s->hidden, q) + first_q, q,
+        &(struct matrix){.n_out = s->hidden, .n_in = own_q, .n_segments = slice->attn_segments});
     if (s->attn_bias)
-        w->qkv_bias = numbers(t, (struct tensor_name){TENSOR_Q_BIAS, layer, 0}, qkv, 0.0f, 0.3f);
+        w->qkv_bias = slice_qkv(
+            t, slice, numbers(t, (struct tensor_name){TENSOR_Q_BIAS, layer, 0}, qkv, 0.0f, 0.3f),
+            1);
     if (s->attn_out_bias)
         w->o_bias =
             numbers(t, (struct tensor_name){TENSOR_O_BIAS, layer, 0}, s->hidden, 0.0f, 0.3f);
     if (s->sinks)
-        w->sinks = numbers(t, (struct tensor_name){TENSOR_SINKS, layer, 0}, s->n_heads, 0.5f, 1.0f);
+        w->sinks =
+            numbers(t, (struct tensor_name){TENSOR_SINKS, layer, 0}, s->n_heads, 0.5f, 1.0f) +
+            slice->first_head;
     if (s->qk_norm == QK_NORM_NONE) return;
-    w->q_norm = numbers(t, (struct tensor_name){TENSOR_Q_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
-    w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, s->head_dim, 1.0f, 0.3f);
+    bool wide = s->qk_norm == QK_NORM_WIDE;
+    uint32_t n_q = wide ? q : s->head_dim, n_k = wide ? s->n_kv_heads * s->head_dim : s->head_dim;
+    w->q_norm = numbers(t, (struct tensor_name){TENSOR_Q_NORM, layer, 0}, n_q, 1.0f, 0.3f);
+    w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, n_k, 1.0f, 0.3f);
 }
 
-static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer) {
+static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer,
+                       const struct slice *slice) {
     static const enum tensor_kind dense[] = {TENSOR_GATE, TENSOR_UP, TENSOR_DOWN};
     static const enum tensor_kind expert[] = {TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP,
                                               TENSOR_EXPERT_DOWN};
@@ -181,25 +230,29 @@ static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer) 
         numbers(t, (struct tensor_name){TENSOR_ATTN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
     w->ffn_norm =
         numbers(t, (struct tensor_name){TENSOR_FFN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
-    fill_attention(t, w, layer);
+    fill_attention(t, w, layer, slice);
     if (s->ffn[layer] == FFN_DENSE) {
-        w->dense = random_ffn(t, dense, (struct tensor_name){0, layer, 0}, s->inner_dense);
+        w->dense = random_ffn(t, dense, (struct tensor_name){0, layer, 0},
+                              (struct inner_part){s->inner_dense, slice->first_inner,
+                                                  slice->n_inner, slice->inner_segments});
         return;
     }
     w->router = random_matrix(t, (struct tensor_name){TENSOR_ROUTER, layer, 0}, s->router.n_experts,
-                              s->hidden, 1);
+                              s->hidden);
     if (s->router.selection_bias)
         w->selection_bias = numbers(t, (struct tensor_name){TENSOR_SELECTION_BIAS, layer, 0},
                                     s->router.n_experts, 0.0f, 0.3f);
     if (s->shared.inner != 0) {
-        w->shared = random_ffn(t, shared, (struct tensor_name){0, layer, 0}, s->shared.inner);
+        w->shared =
+            random_ffn(t, shared, (struct tensor_name){0, layer, 0}, whole_inner(s->shared.inner));
         w->shared_weight =
-            random_matrix(t, (struct tensor_name){TENSOR_SHARED_WEIGHT, layer, 0}, 1, s->hidden, 1);
+            random_matrix(t, (struct tensor_name){TENSOR_SHARED_WEIGHT, layer, 0}, 1, s->hidden);
     }
     w->experts = take(t, (weights->n_local_experts + 1) * sizeof *w->experts);
     for (uint32_t i = 0; i < weights->n_local_experts; i++)
-        w->experts[i] = random_ffn(
-            t, expert, (struct tensor_name){0, layer, weights->first_expert + i}, s->inner_expert);
+        w->experts[i] =
+            random_ffn(t, expert, (struct tensor_name){0, layer, weights->first_expert + i},
+                       whole_inner(s->inner_expert));
 }
 
 static void fill_rank(struct tiny *t, uint32_t rank) {
@@ -217,23 +270,33 @@ static void fill_rank(struct tiny *t, uint32_t rank) {
                       : numbers(t, (struct tensor_name){TENSOR_HEAD, 0, 0}, n, 0.0f, 0.5f);
     w->embed = take(t, n * dtype_bytes(t->dtype));
     kernel_ops_ref()->pack(w->embed, embed, t->dtype, (uint32_t)n);
-    w->head = pack(t, head, s->vocab, s->hidden, 1);
+    const struct slice slice = slice_of(s, &t->layout, rank);
+    w->head = pack(t, head + (size_t)slice.first_token * s->hidden, s->hidden,
+                   &(struct matrix){.n_out = slice.n_tokens, .n_in = s->hidden, .n_segments = 1});
     w->final_norm =
         numbers(t, (struct tensor_name){TENSOR_FINAL_NORM, 0, 0}, s->hidden, 1.0f, 0.3f);
     w->layers = take(t, s->n_layers * sizeof *w->layers);
     for (uint32_t layer = 0; layer < s->n_layers; layer++)
-        fill_layer(t, w, layer);
+        fill_layer(t, w, layer, &slice);
 }
 
 struct tiny *tiny_create(const struct model_spec *spec, uint32_t n_ranks, enum dtype dtype,
                          uint64_t seed) {
+    struct layout layout;
+    check(layout_make(&layout, n_ranks, NULL) == 0);
+    return tiny_create_in(spec, &layout, dtype, seed);
+}
+
+struct tiny *tiny_create_in(const struct model_spec *spec, const struct layout *layout,
+                            enum dtype dtype, uint64_t seed) {
     struct tiny *t = mem_zalloc(sizeof *t);
-    check(t != NULL && layout_make(&t->layout, n_ranks, NULL) == 0);
+    check(t != NULL);
+    t->layout = *layout;
     t->spec = *spec;
     t->dtype = dtype;
     t->seed = seed;
-    t->ranks = take(t, n_ranks * sizeof *t->ranks);
-    for (uint32_t rank = 0; rank < n_ranks; rank++)
+    t->ranks = take(t, layout->n_ranks * sizeof *t->ranks);
+    for (uint32_t rank = 0; rank < layout->n_ranks; rank++)
         fill_rank(t, rank);
     return t;
 }

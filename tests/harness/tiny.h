@@ -20,7 +20,10 @@ void tiny_spec(struct model_spec *spec);
 // partial rotary of neighbours, odd widths.
 void tiny_spec_odd(struct model_spec *spec);
 
-// Weights of every rank of a group. The same seed gives the same model over any number of ranks.
+// Weights of every rank of a group. The same seed gives the same model in any layout.
+struct tiny *tiny_create_in(const struct model_spec *spec, const struct layout *layout,
+                            enum dtype dtype, uint64_t seed);
+// Over so many ranks, each with all but the experts.
 struct tiny *tiny_create(const struct model_spec *spec, uint32_t n_ranks, enum dtype dtype,
                          uint64_t seed);
 void tiny_destroy(struct tiny *t);
