@@ -37,8 +37,9 @@ static int exchange_results(struct forward *f, uint32_t layer, struct err_text *
                                            .data_bytes = n_pairs * hidden * sizeof(float)};
     }
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
-    int rc = fabric_exchange(f->config.fabric, fabric_tag(FABRIC_COMBINE, f->step, layer), c->parts,
-                             c->in, deadline);
+    struct fabric_exchange x = {fabric_tag(FABRIC_COMBINE, f->step, layer), 0, f->n_ranks, c->parts,
+                                c->in};
+    int rc = fabric_exchange(f->config.fabric, &x, deadline);
     if (rc != 0) return err_set(e, rc, "combine of layer %u: %s", layer, err_name(rc));
     c->holding = true;
     return 0;

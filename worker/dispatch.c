@@ -135,8 +135,9 @@ static int exchange_rows(struct forward *f, uint32_t layer, struct err_text *e) 
                                  .data_bytes = peer->n_rows * row_bytes};
     }
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
-    int rc = fabric_exchange(f->config.fabric, fabric_tag(FABRIC_DISPATCH, f->step, layer),
-                             d->parts, d->in, deadline);
+    struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, f->step, layer), 0, f->n_ranks,
+                                d->parts, d->in};
+    int rc = fabric_exchange(f->config.fabric, &x, deadline);
     if (rc != 0) return err_set(e, rc, "dispatch of layer %u: %s", layer, err_name(rc));
     d->holding = true;
     return 0;

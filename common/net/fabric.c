@@ -382,53 +382,53 @@ void fabric_release(struct fabric *f, struct fabric_msg *msg) {
 
 // --- all-to-all
 
-static int post_parts(struct fabric *f, uint64_t tag, const struct fabric_part *parts) {
-    uint32_t n_ranks = f->n_peers - 1;
+static int post_parts(struct fabric *f, const struct fabric_exchange *x) {
+    uint32_t own = f->self - x->first;
     // Everybody starts with its right neighbour, so that no rank is sent to by all others at once.
-    for (uint32_t i = 1; i < n_ranks; i++) {
-        uint32_t peer = (f->self + i) % n_ranks;
-        const struct fabric_part *p = &parts[peer];
-        int rc = fabric_send(f, peer, tag, p->head, p->head_bytes, p->data, p->data_bytes);
+    for (uint32_t i = 1; i < x->n; i++) {
+        uint32_t to = (own + i) % x->n;
+        const struct fabric_part *p = &x->parts[to];
+        int rc =
+            fabric_send(f, x->first + to, x->tag, p->head, p->head_bytes, p->data, p->data_bytes);
         if (rc != 0) return rc;
     }
     return 0;
 }
 
-static int take_parts(struct fabric *f, uint64_t tag, struct fabric_msg *in, int64_t deadline_ns) {
-    uint32_t n_ranks = f->n_peers - 1;
+static int take_parts(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns) {
     struct fabric_want want = {.peer = FABRIC_ANY_PEER,
-                               .kind = fabric_tag_kind(tag),
-                               .step = tag >> 16 & ((UINT64_C(1) << 40) - 1),
-                               .layer = (uint32_t)(tag & 0xffffu)};
-    for (uint32_t i = 1; i < n_ranks; i++) {
+                               .kind = fabric_tag_kind(x->tag),
+                               .step = x->tag >> 16 & ((UINT64_C(1) << 40) - 1),
+                               .layer = (uint32_t)(x->tag & 0xffffu)};
+    for (uint32_t i = 1; i < x->n; i++) {
         struct fabric_msg msg;
         int rc = fabric_recv(f, &want, deadline_ns, &msg);
         if (rc != 0) return rc;
-        if (msg.peer >= n_ranks || msg.peer == f->self || in[msg.peer].impl != NULL) {
+        uint32_t from = msg.peer - x->first; // far above n where the peer is below first
+        if (from >= x->n || msg.peer == f->self || x->in[from].impl != NULL) {
             fabric_lose(f, msg.peer, ERR_PEER_PROTOCOL,
                         "it sent an exchange message that was not its turn");
             fabric_release(f, &msg);
             return f->broken;
         }
-        in[msg.peer] = msg;
+        x->in[from] = msg;
     }
     return 0;
 }
 
-int fabric_exchange(struct fabric *f, uint64_t tag, const struct fabric_part *parts,
-                    struct fabric_msg *in, int64_t deadline_ns) {
+int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns) {
     int rc = alive(f);
     if (rc != 0) return rc;
-    check(f->self < f->n_peers - 1 && deadline_ns > 0);
-    uint32_t n_ranks = f->n_peers - 1;
-    memset(in, 0, n_ranks * sizeof *in);
-    rc = post_parts(f, tag, parts);
-    if (rc == 0) rc = take_parts(f, tag, in, deadline_ns);
+    check(x->n > 0 && x->n < f->n_peers && x->first < f->n_peers - x->n && deadline_ns > 0);
+    check(f->self >= x->first && f->self - x->first < x->n);
+    memset(x->in, 0, x->n * sizeof *x->in);
+    rc = post_parts(f, x);
+    if (rc == 0) rc = take_parts(f, x, deadline_ns);
     // Who has everybody's part waits for nobody here: the parts' own memory becomes free.
     if (rc == 0) rc = fabric_flush(f, deadline_ns);
     if (rc == 0) return 0;
-    for (uint32_t r = 0; r < n_ranks; r++)
-        fabric_release(f, &in[r]);
+    for (uint32_t i = 0; i < x->n; i++)
+        fabric_release(f, &x->in[i]);
     return rc;
 }
 

@@ -126,17 +126,24 @@ int fabric_recv(struct fabric *f, const struct fabric_want *want, int64_t deadli
                 struct fabric_msg *out);
 void fabric_release(struct fabric *f, struct fabric_msg *msg);
 
-// All-to-all-v over the ranks (not the leader): sends parts[r] to every rank r != self with one
-// message each, receives one message from each into in[r] (in[self] is left empty). The caller
-// releases each in[r].
+// One message's two pieces.
 struct fabric_part {
     const void *head;
     size_t head_bytes;
     const void *data;
     size_t data_bytes;
 };
-int fabric_exchange(struct fabric *f, uint64_t tag, const struct fabric_part *parts,
-                    struct fabric_msg *in, int64_t deadline_ns);
+// All-to-all-v among the ranks [first, first + n), of which self is one: sends parts[i] to rank
+// first + i with one message each, receives one message from each into in[i] (in[self - first] is
+// left empty). The caller releases each in[i]. A message of this tag from any other peer ends the
+// epoch.
+struct fabric_exchange {
+    uint64_t tag;
+    uint32_t first, n;
+    const struct fabric_part *parts; // [n]
+    struct fabric_msg *in;           // [n]
+};
+int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns);
 
 size_t fabric_message_bytes_max(const struct fabric *f);
 

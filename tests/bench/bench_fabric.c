@@ -63,7 +63,8 @@ static double exchange(struct bench_member *m, size_t bytes) {
                                                  {data, 8, data, bytes - 8}};
         int64_t start = env_now_ns(m->env);
         uint64_t tag = fabric_tag(FABRIC_DISPATCH, (uint64_t)(i + WARM_UP), 0);
-        check(fabric_exchange(m->fabric, tag, parts, in, bench_deadline(m)) == 0);
+        struct fabric_exchange x = {tag, 0, BENCH_RANKS, parts, in};
+        check(fabric_exchange(m->fabric, &x, bench_deadline(m)) == 0);
         fabric_release(m->fabric, &in[1 - m->index]);
         if (i >= 0) times_us[i] = (double)(env_now_ns(m->env) - start) / 1e3;
     }

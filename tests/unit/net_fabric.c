@@ -220,8 +220,8 @@ static void exchange_body(struct fabric_peer *p) {
             fill(data[p->index][r], bytes, round + p->index * 10 + r);
             parts[r] = (struct fabric_part){shape, sizeof shape, data[p->index][r], bytes};
         }
-        check(fabric_exchange(p->fabric, fabric_tag(FABRIC_DISPATCH, 9, round), parts, in,
-                              peer_in(p, 20)) == 0);
+        struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, 9, round), 0, n_ranks, parts, in};
+        check(fabric_exchange(p->fabric, &x, peer_in(p, 20)) == 0);
         check(in[p->index].impl == NULL);
         for (uint32_t r = 0; r < n_ranks; r++) {
             if (r == p->index) continue;
@@ -263,6 +263,58 @@ START_TEST(exchange_brings_every_part_to_its_rank) {
         peers_run(&all, exchange_body);
         close_group();
     }
+}
+END_TEST
+
+// Ranks 0 and 1, and 2 to 4, exchange under the same tags and never meet.
+static void part_body(struct fabric_peer *p) {
+    if (p->index == p->all->n - 1) return;
+    uint32_t first = p->index < 2 ? 0 : 2, n = p->index < 2 ? 2 : 3;
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        struct fabric_part parts[3];
+        struct fabric_msg in[3];
+        uint32_t words[3][2];
+        for (uint32_t i = 0; i < n; i++) {
+            words[i][0] = p->index * 100 + round;
+            words[i][1] = first + i;
+            parts[i] = (struct fabric_part){.head = words[i], .head_bytes = sizeof words[i]};
+        }
+        struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, 9, round), first, n, parts, in};
+        check(fabric_exchange(p->fabric, &x, peer_in(p, 20)) == 0);
+        for (uint32_t i = 0; i < n; i++) {
+            if (first + i == p->index) continue;
+            uint32_t want[2] = {(first + i) * 100 + round, p->index};
+            check(in[i].peer == first + i && in[i].bytes == sizeof want);
+            check(memcmp(in[i].data, want, sizeof want) == 0);
+            fabric_release(p->fabric, &in[i]);
+        }
+    }
+}
+
+START_TEST(parts_of_a_group_exchange_at_the_same_time) {
+    open_group(_i, 6);
+    peers_run(&all, part_body);
+    close_group();
+}
+END_TEST
+
+// Rank 0 exchanges with rank 1 when rank 2 sends a message of that exchange.
+static void stranger_body(struct fabric_peer *p) {
+    struct fabric_part parts[2] = {{0}};
+    struct fabric_msg in[2];
+    uint64_t tag = fabric_tag(FABRIC_DISPATCH, 1, 0);
+    struct fabric_exchange x = {tag, 0, 2, parts, in};
+    if (p->index == 2) {
+        check(fabric_send(p->fabric, 0, tag, "x", 1, NULL, 0) == 0);
+        fabric_flush(p->fabric, peer_in(p, 20)); // may end because rank 0 gave up
+    }
+    if (p->index == 0) check(fabric_exchange(p->fabric, &x, peer_in(p, 20)) == ERR_PEER_PROTOCOL);
+}
+
+START_TEST(a_message_from_outside_of_an_exchange_ends_the_epoch) {
+    open_group(_i, 4);
+    peers_run(&all, stranger_body);
+    close_group();
 }
 END_TEST
 
@@ -355,9 +407,8 @@ START_TEST(interrupt_ends_a_wait_and_every_later_call) {
     struct fabric_msg in[2], m;
     pthread_t thread;
     ck_assert_int_eq(pthread_create(&thread, NULL, interrupt_soon, p), 0);
-    ck_assert_int_eq(
-        fabric_exchange(p->fabric, fabric_tag(FABRIC_DISPATCH, 1, 1), parts, in, peer_in(p, 20)),
-        ERR_PEER_EPOCH);
+    struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, 1, 1), 0, 2, parts, in};
+    ck_assert_int_eq(fabric_exchange(p->fabric, &x, peer_in(p, 20)), ERR_PEER_EPOCH);
     pthread_join(thread, NULL);
     ck_assert_int_eq(recv_test(p, 1, 0, 1, &m), ERR_PEER_EPOCH);
     ck_assert_int_eq(send_test(p, 1, 0, NULL, 0), ERR_PEER_EPOCH);
@@ -469,6 +520,8 @@ int main(void) {
     tcase_add_loop_test(t, a_message_ends_a_wait_that_also_waits_for_wakes, 0, VARIANTS);
     tcase_add_loop_test(t, exchange_brings_every_part_to_its_rank, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_is_counted_by_kind_and_rows_apart_from_heads, 0, VARIANTS);
+    tcase_add_loop_test(t, parts_of_a_group_exchange_at_the_same_time, 0, VARIANTS);
+    tcase_add_loop_test(t, a_message_from_outside_of_an_exchange_ends_the_epoch, 0, VARIANTS);
     tcase_add_loop_test(t, messages_sent_before_the_other_connects_are_kept, 0, VARIANTS);
     tcase_add_loop_test(t, old_epochs_and_forged_nonces_are_dropped, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_to_oneself_arrives, 0, VARIANTS);
