@@ -186,8 +186,9 @@ static void expert_family(struct page *p, const struct serving *s, const struct 
 }
 
 // In the order of enum step_phase, which is the worker's and travels as numbers.
-static const char *const phase_names[] = {"embed",   "attn",  "route", "dispatch", "expert",
-                                          "combine", "dense", "head",  "sample", "tensor"};
+static const char *const phase_names[] = {"embed",  "attn",    "route", "dispatch",
+                                          "expert", "combine", "dense", "head",
+                                          "sample", "tensor",  "stage"};
 
 static void step_families(struct page *p, const struct leader_view *v) {
     const char *const name = "moesaic_step_phase_seconds_total";

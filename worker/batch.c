@@ -8,6 +8,7 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     b->rows_max = sizes->rows_max;
     b->max_model_len = sizes->max_model_len;
     b->vocab = sizes->vocab;
+    b->pipelined = sizes->pipelined;
     b->slots = scratch_take(s, sizes->n_slots, sizeof *b->slots);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
         struct steer_slot unplaced;
@@ -45,6 +46,8 @@ static int check_slot(const struct seq_check *c) {
 static int check_tokens(struct seq_check *c) {
     const Moesaic__Step__V1__PlanSeq *seq = c->seq;
     if (seq->token_from_slot) {
+        if (c->b->pipelined)
+            return REFUSE(c, "seqs[%u].token_from_slot: the group is a pipeline of stages", c->i);
         if (seq->n_tokens != 0) return REFUSE(c, "seqs[%u].tokens come with token_from_slot", c->i);
         if (!c->b->slots[seq->slot].has_token)
             return REFUSE(c, "seqs[%u].token_from_slot: slot %u never sampled", c->i, seq->slot);

@@ -37,6 +37,7 @@ struct batch_writer {
 
 struct batch {
     uint32_t n_slots, rows_max, max_model_len, vocab;
+    bool pipelined; // this rank may not know what a slot sampled
     uint64_t n_checks;
     struct batch_slot *slots;     // [n_slots]
     struct batch_writer *writers; // [kv blocks]
@@ -49,6 +50,7 @@ struct batch {
 
 struct batch_sizes {
     uint32_t n_slots, rows_max, max_model_len, kv_blocks, vocab;
+    bool pipelined;
 };
 
 void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch *s);

@@ -1,6 +1,9 @@
 // combine.h: returns each pair's row to the rank that owns the token, and adds them there. Twin of
 // dispatch.h.
 //
+// Where ranks of ETP share experts, each returns the part of a pair's row that its share of the
+// inner width gives, and the owner adds the parts in the tree of down's segments.
+//
 // One message per peer and layer, also when it has no rows:
 //
 //   u32 n_pairs, hidden, zero, zero          struct combine_head
@@ -27,13 +30,14 @@ struct combine_head {
 static_assert(sizeof(struct combine_head) == 64, "rows begin aligned");
 
 struct combine {
-    struct combine_head *heads; // [n_ranks]
+    struct combine_head *heads; // [stage_ranks]
     float *out;                 // [pairs of all ranks, hidden] results, by rank that asked
-    struct fabric_part *parts;  // [n_ranks]
-    struct fabric_msg *in;      // [n_ranks]
+    struct fabric_part *parts;  // [stage_ranks]
+    struct fabric_msg *in;      // [stage_ranks]
     bool holding;               // in has messages
-    const float **rows;         // [n_ranks] each rank's answer to this rank's pairs
+    const float **rows;         // [stage_ranks] each rank's answer to this rank's pairs
     float *sum;                 // [n_threads, hidden]
+    float *tree;                // [n_threads, etp, hidden] of one pair's parts
 };
 
 void combine_lay(struct forward *f, struct scratch *s);

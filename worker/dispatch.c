@@ -18,11 +18,19 @@ size_t dispatch_head_bytes(uint64_t n_rows, uint64_t n_pairs) {
     return wire_align(sizeof(struct dispatch_head) + (n_rows + n_pairs) * sizeof(uint32_t));
 }
 
-// A row is on the wire to at most min(top_k, peers) peers; each head may round up by itself.
-size_t dispatch_heads_bytes(uint32_t n_ranks, uint32_t rows_max, uint32_t top_k) {
-    size_t n_peers = n_ranks - 1, copies = smaller(top_k, n_ranks - 1);
-    size_t words = n_peers == 0 ? 0 : (size_t)rows_max * (copies + top_k);
-    return n_peers * (sizeof(struct dispatch_head) + WIRE_ALIGN) + words * sizeof(uint32_t);
+// A row goes to at most min(top_k, places) places; each head may round up by itself.
+size_t dispatch_heads_bytes(uint32_t n_places, uint32_t rows_max, uint32_t top_k) {
+    size_t words = n_places == 0 ? 0 : (size_t)rows_max * (smaller(top_k, n_places) + top_k);
+    return n_places * (sizeof(struct dispatch_head) + WIRE_ALIGN) + words * sizeof(uint32_t);
+}
+
+// A place is sent to unless it is this rank's alone.
+static bool is_sent_to(const struct forward *f, uint32_t place) {
+    return place != f->place.ep || f->config.layout->etp > 1;
+}
+
+static uint32_t places_sent_to(const struct forward *f) {
+    return f->config.layout->etp > 1 ? f->config.layout->ep : f->config.layout->ep - 1;
 }
 
 size_t dispatch_pairs_max(const struct forward *f) {
@@ -37,61 +45,61 @@ size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
 void dispatch_lay(struct forward *f, struct scratch *s) {
     struct dispatch *d = &f->dispatch;
     const struct router_spec *router = &f->spec->router;
-    size_t rows = f->own_max;
-    // A row is on the wire to at most this many peers.
-    size_t copies = smaller(router->top_k, f->n_ranks - 1);
+    size_t rows = f->own_max, n_ranks = f->stage_ranks;
+    // A row goes to at most this many places; the ranks of one are sent the same memory.
+    size_t copies = smaller(router->top_k, places_sent_to(f));
     d->owner = scratch_take(s, router->n_experts, sizeof *d->owner);
-    d->peers = scratch_take(s, f->n_ranks, sizeof *d->peers);
-    d->heads_bytes = dispatch_heads_bytes(f->n_ranks, f->own_max, router->top_k);
+    d->places = scratch_take(s, f->config.layout->ep, sizeof *d->places);
+    d->heads_bytes = dispatch_heads_bytes(places_sent_to(f), f->own_max, router->top_k);
     d->heads = scratch_take(s, d->heads_bytes, 1);
     d->sent = scratch_take(s, rows * copies, f->spec->hidden * sizeof(float));
     d->sent_row = scratch_take(s, rows * copies, sizeof *d->sent_row);
     d->pair_index = scratch_take(s, rows * router->top_k, sizeof *d->pair_index);
-    d->parts = scratch_take(s, f->n_ranks, sizeof *d->parts);
-    d->in = scratch_take(s, f->n_ranks, sizeof *d->in);
-    d->pairs = scratch_take(s, f->n_ranks * dispatch_pairs_max(f), sizeof *d->pairs);
-    d->pair_begin = scratch_take(s, f->n_ranks + 1, sizeof *d->pair_begin);
+    d->parts = scratch_take(s, n_ranks, sizeof *d->parts);
+    d->in = scratch_take(s, n_ranks, sizeof *d->in);
+    d->pairs = scratch_take(s, n_ranks * dispatch_pairs_max(f), sizeof *d->pairs);
+    d->pair_begin = scratch_take(s, n_ranks + 1, sizeof *d->pair_begin);
     for (uint32_t e = 0; d->owner != NULL && e < router->n_experts; e++)
         d->owner[e] = layout_expert_owner(f->config.layout, router->n_experts, e);
 }
 
-// How many rows and pairs go to each rank, and each pair's index there.
+// How many rows and pairs go to each place, and each pair's index there.
 static void count_pairs(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint32_t top_k = f->spec->router.top_k;
-    memset(d->peers, 0, f->n_ranks * sizeof *d->peers);
+    memset(d->places, 0, f->config.layout->ep * sizeof *d->places);
     for (uint32_t row = 0; row < f->n_own; row++) {
         for (uint32_t j = 0; j < top_k; j++) {
             size_t at = (size_t)row * top_k + j;
-            struct dispatch_peer *peer = &d->peers[d->owner[f->route.experts[at]]];
-            peer->n_rows += peer->last_row != row + 1;
-            peer->last_row = row + 1;
-            d->pair_index[at] = peer->n_pairs++;
+            struct dispatch_place *place = &d->places[d->owner[f->route.experts[at]]];
+            place->n_rows += place->last_row != row + 1;
+            place->last_row = row + 1;
+            d->pair_index[at] = place->n_pairs++;
         }
     }
 }
 
-// Heads and rows of all peers lie one after the other.
+// Heads and rows of all places lie one after the other.
 static void place_heads(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint8_t *head = d->heads;
     d->n_sent = 0;
-    for (uint32_t r = 0; r < f->n_ranks; r++) {
-        struct dispatch_peer *peer = &d->peers[r];
-        if (r == f->rank) continue;
-        peer->head = head;
-        peer->head_bytes = dispatch_head_bytes(peer->n_rows, peer->n_pairs);
-        check(peer->head_bytes <= d->heads_bytes - (size_t)(head - d->heads));
-        peer->row_counts = (uint32_t *)(head + sizeof(struct dispatch_head));
-        peer->experts = peer->row_counts + peer->n_rows;
-        peer->first_sent = d->n_sent;
-        memset(head, 0, peer->head_bytes);
-        struct dispatch_head first = {peer->n_rows, peer->n_pairs, f->spec->hidden,
+    for (uint32_t p = 0; p < f->config.layout->ep; p++) {
+        struct dispatch_place *place = &d->places[p];
+        if (!is_sent_to(f, p)) continue;
+        place->head = head;
+        place->head_bytes = dispatch_head_bytes(place->n_rows, place->n_pairs);
+        check(place->head_bytes <= d->heads_bytes - (size_t)(head - d->heads));
+        place->row_counts = (uint32_t *)(head + sizeof(struct dispatch_head));
+        place->experts = place->row_counts + place->n_rows;
+        place->first_sent = d->n_sent;
+        memset(head, 0, place->head_bytes);
+        struct dispatch_head first = {place->n_rows, place->n_pairs, f->spec->hidden,
                                       f->spec->router.top_k};
         memcpy(head, &first, sizeof first);
-        head += peer->head_bytes;
-        d->n_sent += peer->n_rows;
-        peer->n_rows = peer->last_row = 0; // counted again while filling
+        head += place->head_bytes;
+        d->n_sent += place->n_rows;
+        place->n_rows = place->last_row = 0; // counted again while filling
     }
 }
 
@@ -102,12 +110,12 @@ static void fill_heads(struct forward *f) {
         for (uint32_t j = 0; j < top_k; j++) {
             size_t at = (size_t)row * top_k + j;
             uint32_t expert = f->route.experts[at];
-            struct dispatch_peer *peer = &d->peers[d->owner[expert]];
-            if (peer->head == NULL) continue; // this rank itself
-            if (peer->last_row != row + 1) d->sent_row[peer->first_sent + peer->n_rows++] = row;
-            peer->last_row = row + 1;
-            peer->row_counts[peer->n_rows - 1]++;
-            peer->experts[d->pair_index[at]] = expert;
+            struct dispatch_place *place = &d->places[d->owner[expert]];
+            if (place->head == NULL) continue;
+            if (place->last_row != row + 1) d->sent_row[place->first_sent + place->n_rows++] = row;
+            place->last_row = row + 1;
+            place->row_counts[place->n_rows - 1]++;
+            place->experts[d->pair_index[at]] = expert;
         }
     }
 }
@@ -124,19 +132,19 @@ static void copy_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
 static int exchange_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     struct dispatch *d = &f->dispatch;
     size_t row_bytes = f->spec->hidden * sizeof(float);
-    for (uint32_t r = 0; r < f->n_ranks; r++) {
-        const struct dispatch_peer *peer = &d->peers[r];
+    for (uint32_t r = 0; r < f->stage_ranks; r++) {
+        const struct dispatch_place *place = &d->places[r / f->config.layout->etp];
         d->parts[r] = (struct fabric_part){0};
-        if (r == f->rank) continue;
+        if (r == f->self) continue;
         d->parts[r] =
-            (struct fabric_part){.head = peer->head,
-                                 .head_bytes = peer->head_bytes,
-                                 .data = (uint8_t *)d->sent + peer->first_sent * row_bytes,
-                                 .data_bytes = peer->n_rows * row_bytes};
+            (struct fabric_part){.head = place->head,
+                                 .head_bytes = place->head_bytes,
+                                 .data = (uint8_t *)d->sent + place->first_sent * row_bytes,
+                                 .data_bytes = place->n_rows * row_bytes};
     }
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
-    struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, f->step, layer), 0, f->n_ranks,
-                                d->parts, d->in};
+    struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, f->step, layer), f->stage_first,
+                                f->stage_ranks, d->parts, d->in};
     int rc = fabric_exchange(f->config.fabric, &x, deadline);
     if (rc != 0) return err_set(e, rc, "dispatch of layer %u: %s", layer, err_name(rc));
     d->holding = true;
@@ -209,11 +217,11 @@ int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules
 static void list_own_pairs(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint32_t top_k = f->spec->router.top_k, first = f->config.weights->first_expert;
-    struct pair *pair = d->pairs + d->pair_begin[f->rank];
+    struct pair *pair = d->pairs + d->pair_begin[f->self];
     for (uint32_t row = 0; row < f->n_own; row++) {
         for (uint32_t j = 0; j < top_k; j++) {
             uint32_t expert = f->route.experts[(size_t)row * top_k + j];
-            if (d->owner[expert] != f->rank) continue;
+            if (d->owner[expert] != f->place.ep) continue;
             *pair++ = (struct pair){f->normed + (size_t)row * f->spec->hidden, expert - first};
         }
     }
@@ -235,14 +243,14 @@ static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
     struct dispatch_rules rules = {f->spec->hidden, f->spec->router.top_k, f->own_max,
                                    w->first_expert, w->n_local_experts};
     d->pair_begin[0] = 0;
-    for (uint32_t r = 0; r < f->n_ranks; r++) {
-        struct dispatch_view view = {.n_pairs = d->peers[r].n_pairs};
+    for (uint32_t r = 0; r < f->stage_ranks; r++) {
+        struct dispatch_view view = {.n_pairs = d->places[f->place.ep].n_pairs};
         struct err_text why;
-        if (r == f->rank)
+        if (r == f->self)
             list_own_pairs(f);
         else if (dispatch_parse(&view, &rules, d->in[r].data, d->in[r].bytes, &why) != 0)
-            return err_set(e, ERR_PEER_PROTOCOL, "dispatch of layer %u from rank %u: %s", layer, r,
-                           why.text);
+            return err_set(e, ERR_PEER_PROTOCOL, "dispatch of layer %u from rank %u: %s", layer,
+                           f->stage_first + r, why.text);
         else
             list_peer_pairs(f, &view, d->pair_begin[r]);
         d->pair_begin[r + 1] = d->pair_begin[r] + view.n_pairs;
@@ -252,7 +260,7 @@ static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
 
 int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     count_pairs(f);
-    if (f->n_ranks > 1) {
+    if (f->stage_ranks > 1) {
         place_heads(f);
         fill_heads(f);
         pool_run_rows(f->pool, f->dispatch.n_sent, f->spec->hidden, copy_rows, f);
@@ -265,8 +273,8 @@ int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e) {
 void dispatch_release(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     if (!d->holding) return;
-    for (uint32_t r = 0; r < f->n_ranks; r++) {
-        if (r != f->rank) fabric_release(f->config.fabric, &d->in[r]);
+    for (uint32_t r = 0; r < f->stage_ranks; r++) {
+        if (r != f->self) fabric_release(f->config.fabric, &d->in[r]);
     }
     d->holding = false;
 }

@@ -1,8 +1,9 @@
-// dispatch.h: sends each row to the ranks that own its experts. Twin of combine.h: same steps, same
-// order of functions.
+// dispatch.h: sends each row to the ranks of its stage that own its experts. Twin of combine.h:
+// same steps, same order of functions.
 //
-// One message per peer and layer, also when it has no rows. A row travels once to a peer even if
-// several of its experts live there:
+// One message per peer and layer, also when it has no rows. The ranks of one place of EP, which
+// hold parts of the same experts, get equal messages. A row travels once to a peer even if several
+// of its experts live there:
 //
 //   u32 n_rows, n_pairs, hidden, top_k       struct dispatch_head
 //   u32 n_experts_of_row[n_rows]             1 .. top_k
@@ -34,12 +35,12 @@ static_assert(sizeof(struct dispatch_head) == 16, "wire size");
 // Rows begin at multiples of this in both messages.
 #define WIRE_ALIGN 64
 
-// What goes to one peer in one layer.
-struct dispatch_peer {
+// What goes to each rank of one place of EP in one layer.
+struct dispatch_place {
     uint32_t n_rows, n_pairs;
     uint32_t last_row;              // the batch row counted last, plus one
     uint32_t *row_counts, *experts; // inside its head
-    uint8_t *head;
+    uint8_t *head;                  // NULL: this rank's own place, and nobody shares it
     size_t head_bytes;
     uint32_t first_sent; // its rows in dispatch.sent
 };
@@ -51,21 +52,21 @@ struct pair {
 };
 
 struct dispatch {
-    uint32_t *owner;             // [n_experts] rank
-    struct dispatch_peer *peers; // [n_ranks]; the own one only counts
-    uint8_t *heads;              // all peers' heads
+    uint32_t *owner;               // [n_experts] place of EP
+    struct dispatch_place *places; // [ep]
+    uint8_t *heads;                // of all places
     size_t heads_bytes;
-    float *sent;        // all peers' rows
+    float *sent;        // all places' rows
     uint32_t *sent_row; // the batch row of each row in sent
     uint32_t n_sent;
-    uint32_t *pair_index;      // [own_max, top_k] among the pairs of that rank's message
-    struct fabric_part *parts; // [n_ranks]
-    struct fabric_msg *in;     // [n_ranks]
+    uint32_t *pair_index;      // [own_max, top_k] among the pairs of that place's message
+    struct fabric_part *parts; // [stage_ranks], as everything by rank below
+    struct fabric_msg *in;     // [stage_ranks]
     bool holding;              // in has messages
 
     // What this rank has to compute, by rank that asked; each rank's in the order of its message.
     struct pair *pairs;
-    uint32_t *pair_begin; // [n_ranks + 1]
+    uint32_t *pair_begin; // [stage_ranks + 1]
 };
 
 void dispatch_lay(struct forward *f, struct scratch *s);
@@ -74,9 +75,10 @@ void dispatch_lay(struct forward *f, struct scratch *s);
 int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e);
 void dispatch_release(struct forward *f);
 
-// Bytes of one message before its rows; and of all heads that one rank may send in a layer.
+// Bytes of one message before its rows; and of all heads that one rank may send to so many places
+// in a layer.
 size_t dispatch_head_bytes(uint64_t n_rows, uint64_t n_pairs);
-size_t dispatch_heads_bytes(uint32_t n_ranks, uint32_t rows_max, uint32_t top_k);
+size_t dispatch_heads_bytes(uint32_t n_places, uint32_t rows_max, uint32_t top_k);
 // Most pairs that one rank's rows can ask of this rank's experts.
 size_t dispatch_pairs_max(const struct forward *f);
 // Bytes of the largest dispatch message between two ranks.

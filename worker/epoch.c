@@ -75,7 +75,8 @@ static int create_model(struct epoch *ep, const struct epoch_parts *parts, struc
         .kv_blocks = ep->kv_blocks,
         .kv_dtype = parts->kv_dtype,
         .digest = parts->digest,
-        .exchange_timeout_ns = EXCHANGE_TIMEOUT_NS,
+        // Whoever waits for a rank of its stage may wait for the stages before, too.
+        .exchange_timeout_ns = EXCHANGE_TIMEOUT_NS * parts->layout->pp,
     };
     return model_create(&ep->model, &config, e);
 }
@@ -103,8 +104,11 @@ int epoch_connect(struct epoch *ep, const struct epoch_parts *parts,
 
 // What the exchanges of an epoch cost, beside the rows that they were for.
 static void log_traffic(const struct epoch *ep, const struct fabric *fabric) {
-    static const char *const names[FABRIC_KINDS] = {
-        [FABRIC_DISPATCH] = "dispatch", [FABRIC_COMBINE] = "combine"};
+    static const char *const names[FABRIC_KINDS] = {[FABRIC_DISPATCH] = "dispatch",
+                                                    [FABRIC_COMBINE] = "combine",
+                                                    [FABRIC_GATHER] = "gather",
+                                                    [FABRIC_REDUCE] = "reduce",
+                                                    [FABRIC_STAGE] = "stage"};
     uint64_t steps = ep->step != NULL ? step_count(ep->step) : 0;
     for (uint32_t kind = 0; steps > 0 && kind < FABRIC_KINDS; kind++) {
         struct fabric_traffic t = fabric_sent(fabric, kind);

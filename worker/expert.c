@@ -21,9 +21,9 @@ static uint32_t smaller(uint32_t a, uint32_t b) {
 
 static uint32_t inner_max(const struct forward *f) {
     const struct model_spec *spec = f->spec;
-    uint32_t max = spec->shared.inner;
+    uint32_t max = spec->shared.inner, expert = spec->inner_expert / f->config.layout->etp;
     for (uint32_t layer = 0; layer < spec->n_layers; layer++) {
-        uint32_t inner = spec->ffn[layer] == FFN_MOE ? spec->inner_expert : f->slice.n_inner;
+        uint32_t inner = spec->ffn[layer] == FFN_MOE ? expert : f->slice.n_inner;
         if (inner > max) max = inner;
     }
     return max;
@@ -32,7 +32,7 @@ static uint32_t inner_max(const struct forward *f) {
 void expert_lay(struct forward *f, struct scratch *s) {
     struct expert *x = &f->expert;
     const struct model_spec *spec = f->spec;
-    size_t pairs = f->n_ranks * dispatch_pairs_max(f);
+    size_t pairs = f->stage_ranks * dispatch_pairs_max(f);
     size_t rows = pairs > f->config.rows_max ? pairs : f->config.rows_max;
     uint32_t n_local = f->config.weights->n_local_experts;
     x->group_rows = rows < GROUP_ROWS ? (uint32_t)rows : GROUP_ROWS;
@@ -49,7 +49,7 @@ void expert_lay(struct forward *f, struct scratch *s) {
     x->begin = scratch_take(s, (size_t)n_local + 1, sizeof *x->begin);
     x->segments = scratch_take(s, x->group_rows, sizeof *x->segments);
     x->item_begin = scratch_take(s, (size_t)x->group_rows + 1, sizeof *x->item_begin);
-    x->tokens = scratch_take(s, (size_t)spec->n_layers * n_local, sizeof *x->tokens);
+    x->tokens = scratch_take(s, (size_t)f->n_layers * n_local, sizeof *x->tokens);
 }
 
 // --- one group: rows in segments, each with its own weights
@@ -189,7 +189,8 @@ static void run_group(struct ffn_group *g) {
 static void sort_pairs(struct forward *f) {
     struct expert *x = &f->expert;
     const struct pair *pairs = f->dispatch.pairs;
-    uint32_t n_local = f->config.weights->n_local_experts, n = f->dispatch.pair_begin[f->n_ranks];
+    uint32_t n_local = f->config.weights->n_local_experts,
+             n = f->dispatch.pair_begin[f->stage_ranks];
     memset(x->begin, 0, (n_local + 1) * sizeof *x->begin);
     for (uint32_t p = 0; p < n; p++)
         x->begin[pairs[p].expert + 1]++;
@@ -203,9 +204,11 @@ static void sort_pairs(struct forward *f) {
     x->begin[0] = 0;
 }
 
+// The ranks that share an expert compute the same rows of it: the first one counts them.
 static void count_tokens(struct forward *f, uint32_t layer) {
     uint32_t n_local = f->config.weights->n_local_experts;
-    _Atomic uint64_t *tokens = f->expert.tokens + (size_t)layer * n_local;
+    _Atomic uint64_t *tokens = f->expert.tokens + (size_t)(layer - f->first_layer) * n_local;
+    if (f->place.etp != 0) return;
     for (uint32_t e = 0; e < n_local; e++)
         atomic_fetch_add_explicit(&tokens[e], f->expert.begin[e + 1] - f->expert.begin[e],
                                   memory_order_relaxed);
@@ -251,7 +254,7 @@ static void cut_group(struct forward *f, const struct layer_weights *w, uint32_t
 void expert_run(struct forward *f, uint32_t layer) {
     sort_pairs(f);
     count_tokens(f, layer);
-    uint32_t n_pairs = f->dispatch.pair_begin[f->n_ranks], expert = 0;
+    uint32_t n_pairs = f->dispatch.pair_begin[f->stage_ranks], expert = 0;
     for (uint32_t first = 0; first < n_pairs; first += f->expert.group_rows) {
         uint32_t n = smaller(n_pairs - first, f->expert.group_rows);
         struct expert_rows rows = {f, f->expert.order + first};

@@ -36,7 +36,7 @@ struct expert {
     struct ffn_segment *segments; // [group_rows]
     uint32_t n_segments;
     uint32_t *item_begin;     // [group_rows + 1] first work item of each segment
-    _Atomic uint64_t *tokens; // [n_layers][n_local_experts], cumulative; any thread reads
+    _Atomic uint64_t *tokens; // [own layers][n_local_experts], cumulative; any thread reads
 };
 
 void expert_lay(struct forward *f, struct scratch *s);

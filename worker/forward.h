@@ -17,6 +17,7 @@
 #include "worker/model.h"
 #include "worker/route.h"
 #include "worker/slice.h"
+#include "worker/stage.h"
 #include "worker/tp.h"
 
 struct forward {
@@ -27,6 +28,10 @@ struct forward {
     uint32_t n_threads, n_ranks, rank;
     struct layout_place place; // of this rank
     struct slice slice;        // of what its TP group splits
+    // The ranks of its stage, which hold the experts of its layers: [stage_first, stage_first +
+    // stage_ranks), itself at index self.
+    uint32_t stage_first, stage_ranks, self;
+    uint32_t first_layer, n_layers; // of its stage; elsewhere a layer is its number in the model
 
     uint64_t step; // of the plan, for the exchanges' tags
     // A step's rows are spread over the ranks of a TP group: each keeps the residual stream of its
@@ -45,6 +50,7 @@ struct forward {
     struct dispatch dispatch;
     struct expert expert;
     struct combine combine;
+    struct stage stage;
     struct head head;
     struct tp tp;
 };

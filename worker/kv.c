@@ -24,6 +24,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_dim = spec_key_dim(spec);
     kv->value_dim = spec_value_dim(spec);
     check(kv->key_dim <= KEY_DIM_MAX);
+    kv->first_layer = sizes->first_layer;
     kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
@@ -63,7 +64,8 @@ uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position) {
 }
 
 static size_t page_offset(const struct kv *kv, uint32_t layer, uint32_t head, uint32_t block) {
-    return layer * kv->layer_stride + block * kv->block_stride + head * kv->page_bytes;
+    return (layer - kv->first_layer) * kv->layer_stride + block * kv->block_stride +
+           head * kv->page_bytes;
 }
 
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head) {

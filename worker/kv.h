@@ -18,10 +18,11 @@ struct kv_table {
 struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
-    uint32_t blocks_max; // of one sequence
-    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
-    size_t page_bytes;   // keys and values
-    size_t block_stride; // from one page to the next of the same layer and head
+    uint32_t first_layer; // of those that have pages
+    uint32_t blocks_max;  // of one sequence
+    size_t key_bytes;     // of one page: 16 tokens of one layer and KV head
+    size_t page_bytes;    // keys and values
+    size_t block_stride;  // from one page to the next of the same layer and head
     size_t layer_stride;
     uint8_t *pages;          // [layer][block][kv head][K, V]
     struct kv_table *tables; // [n_slots]
@@ -31,7 +32,7 @@ struct kv {
 struct kv_sizes {
     const struct model_spec *spec;
     enum dtype dtype;
-    uint32_t n_layers, n_heads; // that this rank has pages of
+    uint32_t first_layer, n_layers, n_heads; // that this rank has pages of
     uint32_t n_slots, n_blocks, max_model_len;
 };
 
@@ -49,7 +50,8 @@ uint64_t kv_block_bytes(const struct kv_sizes *sizes);
 void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t *blocks,
                    uint32_t n);
 
-// Where the K part of page 0 of a layer and head begins, and its V part.
+// Where the K part of page 0 of a layer (by its number in the model) and head begins, and its V
+// part.
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head);
 const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head);
 

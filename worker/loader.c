@@ -31,14 +31,11 @@ static int load(struct loader *l) {
         return err_set(&l->error, ERR_PEER_REFUSED,
                        "model %.256s has digest %016" PRIx64 ", the leader's has %016" PRIx64,
                        r->folder, digest, r->model_digest);
-    if (r->layout.pp != 1 || r->layout.etp != 1)
-        return err_set(&l->error, ERR_PEER_REFUSED,
-                       "pipeline and expert tensor parallelism are not supported");
     rc = spec_load(&l->spec, r->folder, &l->error);
     if (rc != 0) return rc;
     struct err_text why;
     if (legal_check(&l->spec, &r->layout, &why) != 0)
-        return err_set(&l->error, ERR_PEER_REFUSED, "%s", why.text);
+        return err_set(&l->error, ERR_PEER_REFUSED, "welcome.layout: %s", why.text);
     struct weights_config config = {
         .folder = r->folder,
         .spec = &l->spec,

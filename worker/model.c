@@ -54,17 +54,29 @@ static uint32_t own_rows_max(const struct layout *l, uint32_t rows_max) {
 }
 
 static void place_rank(struct forward *f) {
-    f->place = layout_place(f->config.layout, f->rank);
-    f->slice = slice_of(f->spec, f->config.layout, f->rank);
-    f->own_max = own_rows_max(f->config.layout, f->config.rows_max);
+    const struct layout *l = f->config.layout;
+    f->place = layout_place(l, f->rank);
+    f->slice = slice_of(f->spec, l, f->rank);
+    f->stage_ranks = layout_stage_ranks(l);
+    f->stage_first = f->place.stage * f->stage_ranks;
+    f->self = f->rank - f->stage_first;
+    f->first_layer = layout_layer_first(l, f->spec->n_layers, f->place.stage);
+    f->n_layers = layout_layer_count(l, f->spec->n_layers, f->place.stage);
+    f->own_max = own_rows_max(l, f->config.rows_max);
+}
+
+static bool is_last_stage(const struct forward *f) {
+    return f->place.stage + 1 == f->config.layout->pp;
 }
 
 // What of the pages is this rank's.
 static struct kv_sizes kv_sizes(const struct model_config *c) {
     const struct model_spec *spec = c->weights->spec;
+    uint32_t stage = layout_place(c->layout, c->rank).stage;
     return (struct kv_sizes){.spec = spec,
                              .dtype = c->kv_dtype,
-                             .n_layers = spec->n_layers,
+                             .first_layer = layout_layer_first(c->layout, spec->n_layers, stage),
+                             .n_layers = layout_layer_count(c->layout, spec->n_layers, stage),
                              .n_heads = slice_of(spec, c->layout, c->rank).n_kv_heads,
                              .n_slots = c->n_slots,
                              .n_blocks = c->kv_blocks,
@@ -78,14 +90,14 @@ static void lay(struct forward *f, struct scratch *s) {
     f->all_normed = scratch_take(s, c->rows_max, row_bytes);
     f->partial = scratch_take(s, c->rows_max, row_bytes);
     tp_lay(f, s);
-    struct batch_sizes batch = {c->n_slots, c->rows_max, c->max_model_len, c->kv_blocks,
-                                f->spec->vocab};
+    struct batch_sizes batch = {c->n_slots,   c->rows_max,    c->max_model_len,
+                                c->kv_blocks, f->spec->vocab, c->layout->pp > 1};
     batch_lay(&f->batch, &batch, s);
     struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);
     attn_lay(f, s);
     expert_lay(f, s);
-    head_lay(f, s);
+    if (is_last_stage(f)) head_lay(f, s);
     if (!has_moe(f->spec)) return;
     route_lay(f, s);
     dispatch_lay(f, s);
@@ -236,16 +248,32 @@ static int sample_tokens(struct model *m, struct err_text *e) {
     return rc;
 }
 
-static int run_layers(struct model *m, struct err_text *e) {
+// Where the residual stream begins on this rank.
+static int begin_rows(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
-    pool_run_rows(f->pool, f->n_own, f->spec->hidden, embed_rows, f);
+    int rc = 0;
     attn_begin(f);
+    if (f->place.stage == 0) pool_run_rows(f->pool, f->n_own, f->spec->hidden, embed_rows, f);
     phase_end(m, PHASE_EMBED);
-    for (uint32_t layer = 0; layer < f->spec->n_layers; layer++) {
-        int rc = layer_forward(m, layer, e);
-        if (rc != 0) return rc;
-    }
-    return 0;
+    if (f->place.stage != 0) rc = stage_receive(f, e);
+    phase_end(m, PHASE_STAGE);
+    return rc;
+}
+
+// And where it ends: in tokens, or in the next stage.
+static int end_rows(struct model *m, struct err_text *e) {
+    if (is_last_stage(&m->forward)) return sample_tokens(m, e);
+    int rc = stage_send(&m->forward, e);
+    phase_end(m, PHASE_STAGE);
+    return rc;
+}
+
+static int run_rows(struct model *m, struct err_text *e) {
+    struct forward *f = &m->forward;
+    int rc = begin_rows(m, e);
+    for (uint32_t i = 0; rc == 0 && i < f->n_layers; i++)
+        rc = layer_forward(m, f->first_layer + i, e);
+    return rc == 0 ? end_rows(m, e) : rc;
 }
 
 int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out,
@@ -263,16 +291,15 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
     own_rows(f);
     tp_begin(f);
     f->tp.wait_ns = 0;
-    rc = run_layers(m, e);
+    rc = run_rows(m, e);
     if (rc != 0) {
         dispatch_release(f);
         combine_release(f);
         return rc;
     }
-    rc = sample_tokens(m, e);
-    if (rc != 0) return rc;
-    *out = (struct step_output){.n_seqs = f->place.tp == 0 ? f->batch.n_answered : 0,
-                                .seqs = f->head.results};
+    bool answers = is_last_stage(f) && f->place.tp == 0;
+    *out =
+        (struct step_output){.n_seqs = answers ? f->batch.n_answered : 0, .seqs = f->head.results};
     memcpy(out->phase_ns, m->phase_ns, sizeof out->phase_ns);
     out->total_ns = (uint64_t)(env_now_ns(f->config.env) - began_ns);
     return 0;
@@ -282,7 +309,7 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
 
 int model_keep_logits(struct model *m, bool keep) {
     struct forward *f = &m->forward;
-    bool here = keep && f->place.tp == 0;
+    bool here = keep && is_last_stage(f) && f->place.tp == 0;
     mem_free(f->head.kept);
     f->head.keep = keep;
     f->head.kept = here ? mem_array(f->config.rows_max, f->spec->vocab * sizeof(float)) : NULL;
@@ -296,6 +323,10 @@ const float *model_logits(const struct model *m, uint32_t *n_rows) {
 
 const _Atomic uint64_t *model_expert_tokens(const struct model *m) {
     return m->forward.expert.tokens;
+}
+
+uint32_t model_expert_counters(const struct model *m) {
+    return m->forward.n_layers * m->forward.config.weights->n_local_experts;
 }
 
 // A page also costs its tokens and its note of who writes it.
@@ -313,7 +344,9 @@ uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes) 
 size_t model_message_bytes_max(const struct model_spec *spec, const struct layout *layout,
                                uint32_t rows_max) {
     uint32_t own = own_rows_max(layout, rows_max);
-    const size_t sizes[] = {dispatch_bytes_max(spec, own), combine_bytes_max(spec, own),
+    const size_t sizes[] = {dispatch_bytes_max(spec, own),
+                            combine_bytes_max(spec, own),
+                            stage_bytes_max(spec, own),
                             tp_bytes_max(spec->hidden, own),
                             attn_heads_bytes_max(spec, layout, rows_max),
                             head_bytes_max(spec, layout, rows_max)};
@@ -332,14 +365,18 @@ static uint64_t tp_message_bytes(const struct model_config *c) {
                                   2 * (uint64_t)head_bytes_max(spec, c->layout, c->rows_max));
 }
 
-// A peer may send all its rows; answers come for this rank's own rows only.
+// A peer may send all its rows; answers come for this rank's own rows only, from each rank that
+// shares an expert. The stage before may be as many steps ahead as there are stages.
 static uint64_t message_bytes(const struct model_config *c) {
     const struct model_spec *spec = c->weights->spec;
-    uint32_t n_ranks = c->layout->n_ranks;
-    if (n_ranks == 1 || !has_moe(spec)) return tp_message_bytes(c);
-    uint32_t rows = own_rows_max(c->layout, c->rows_max);
-    return (n_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, rows) +
-           combine_bytes_max(spec, rows) + tp_message_bytes(c);
+    const struct layout *l = c->layout;
+    uint32_t stage_ranks = layout_stage_ranks(l), rows = own_rows_max(l, c->rows_max);
+    uint64_t bytes = tp_message_bytes(c);
+    if (stage_ranks > 1 && has_moe(spec))
+        bytes += (stage_ranks - 1) * (uint64_t)dispatch_bytes_max(spec, rows) +
+                 l->etp * (uint64_t)combine_bytes_max(spec, rows);
+    if (layout_place(l, c->rank).stage > 0) bytes += l->pp * (uint64_t)stage_bytes_max(spec, rows);
+    return bytes;
 }
 
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {

@@ -28,6 +28,7 @@ enum step_phase {
     PHASE_HEAD,
     PHASE_SAMPLE,
     PHASE_TENSOR, // exchanges of a TP group, which are not in the phases above
+    PHASE_STAGE,  // waiting for the stage before, handing over to the next
     PHASE_COUNT
 };
 
@@ -66,7 +67,7 @@ struct seq_result {
 };
 
 struct step_output {
-    uint32_t n_seqs; // <= n_slots, in plan order; of a TP group, index 0 alone has them
+    uint32_t n_seqs; // <= n_slots, in plan order; none but on TP index 0 of the last stage
     const struct seq_result *seqs; // valid until the next step
     uint64_t phase_ns[PHASE_COUNT];
     uint64_t total_ns;
@@ -82,14 +83,16 @@ int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct 
                struct err_text *e);
 
 // Logits of every row of the last step instead of only the sampled ones (golden tests): [n_rows,
-// vocab], row order of the plan; NULL on ranks of another TP index than 0. Must be switched on
+// vocab], row order of the plan; NULL but on TP index 0 of the last stage. Must be switched on
 // before the step, on all ranks of a TP group; allocates then.
 int model_keep_logits(struct model *m, bool keep);
 const float *model_logits(const struct model *m, uint32_t *n_rows);
 
-// Rows computed so far by (layer, local expert): [n_layers][n_local_experts], cumulative; readable
-// by any thread.
+// Rows computed so far by (layer, local expert): [layers of its stage][n_local_experts],
+// cumulative; readable by any thread. Of the ranks that share experts the first one counts, the
+// others' stay 0.
 const _Atomic uint64_t *model_expert_tokens(const struct model *m);
+uint32_t model_expert_counters(const struct model *m); // how many
 
 // Bytes of one page on the config's rank, and pages that fit into bytes. Only weights->spec, layout,
 // rank and kv_dtype are looked at.

@@ -21,7 +21,7 @@ struct pulse {
     _Atomic uint64_t epoch, steps, bytes_sent, bytes_received;
     pthread_mutex_t lock;      // of the three below
     const struct model *model; // NULL between epochs
-    uint32_t n_counters;       // layers x local experts
+    uint32_t n_counters;       // layers of the stage x local experts
 };
 
 int pulse_init(struct pulse *p, struct env *env);

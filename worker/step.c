@@ -175,8 +175,8 @@ static int answer_plan(struct step *s, uint64_t number, const struct step_output
     result.n_phase_ns = PHASE_COUNT;
     result.phase_ns = phase_ns;
     result.total_ns = output->total_ns;
-    result.exchange_ns =
-        phase_ns[PHASE_DISPATCH] + phase_ns[PHASE_COMBINE] + phase_ns[PHASE_TENSOR];
+    result.exchange_ns = phase_ns[PHASE_DISPATCH] + phase_ns[PHASE_COMBINE] +
+                         phase_ns[PHASE_TENSOR] + phase_ns[PHASE_STAGE];
     result.compute_ns =
         output->total_ns > result.exchange_ns ? output->total_ns - result.exchange_ns : 0;
     return send_result(s, &result);

@@ -29,14 +29,18 @@ void *weights_alloc(struct weights *w, size_t bytes, size_t align) {
     return b->data;
 }
 
-void weights_destroy(struct weights *w) {
-    if (w == NULL) return;
+void weights_free(struct weights *w) {
     while (w->blocks != NULL) {
         struct weights_block *b = w->blocks;
         w->blocks = b->next;
         mem_pages_free(b->data, b->bytes);
         mem_free(b);
     }
+}
+
+void weights_destroy(struct weights *w) {
+    if (w == NULL) return;
+    weights_free(w);
     mem_free(w);
 }
 

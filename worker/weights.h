@@ -12,7 +12,8 @@
 #include "common/model/spec.h"
 #include "kernels/ops.h"
 
-// One expert: gate, up and down as one contiguous 4 KiB-aligned block (the expert record).
+// One expert, or what a rank of ETP has of it: gate, up and down as one contiguous 4 KiB-aligned
+// block (the expert record).
 struct expert_weights {
     struct matrix gate, up;                 // [inner, hidden]
     struct matrix down;                     // [hidden, inner], n_segments of them
@@ -44,20 +45,21 @@ struct layer_weights {
     struct matrix shared_weight;         // [1, hidden], where it is gated
     struct expert_weights dense;         // of a dense layer (TENSOR_GATE, UP, DOWN)
     struct expert_weights *experts;      // [n_local_experts], of an MoE layer
+    float *down_biases; // [n_experts, hidden] where experts with biases are split over ETP
 };
 
 struct weights {
     const struct model_spec *spec; // not owned
     uint32_t rank, first_expert, n_local_experts;
     enum dtype dtype;   // of the packed matrices, but routers may be float32
-    void *embed;        // [vocab of the model, hidden] row-major, of dtype
-    struct matrix head; // [vocab, hidden]
+    void *embed;        // [vocab of the model, hidden] row-major, of dtype; of the first stage
+    struct matrix head; // [vocab, hidden]; this and the next three of the last stage
     float *head_bias;   // [vocab], NULL = none
     float *final_norm;  // [hidden]
     float *final_norm_bias;
-    struct layer_weights *layers;
+    struct layer_weights *layers; // [n_layers]; empty but for those of its stage
     uint64_t shared_digest;  // over the bytes read of all tensors but the experts': equal on ranks
-                             // of equal TP index
+                             // of equal stage and TP index
     uint64_t experts_digest; // over this rank's expert bytes: equal after a restart with the same
                              // rank and layout
     uint64_t bytes;          // resident

@@ -61,6 +61,11 @@ int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
     return 0;
 }
 
+int builder_check(struct builder *b, struct tensor_ref ref, struct want want) {
+    struct weights_source source;
+    return builder_find(b, ref, want, &source);
+}
+
 struct weights_item *builder_item(struct builder *b, uint32_t n_cols) {
     check(b->plan->n_items < b->plan->items_max);
     struct weights_item *item = &b->plan->items[b->plan->n_items++];

@@ -16,8 +16,9 @@ struct builder {
     const struct model_spec *spec;
     const struct family *family;
     const struct safetensors *st;
-    struct slice slice; // of this rank
-    uint8_t *used;      // [tensors of the checkpoint]
+    struct layout_place place; // of this rank
+    struct slice slice;        // the same
+    uint8_t *used;             // [tensors of the checkpoint]
     struct err_text *e;
 };
 
@@ -49,6 +50,9 @@ int builder_no_memory(struct builder *b);
 // Looks up a tensor that must be there and checks what its header says.
 int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
                  struct weights_source *out);
+// The same of one that only other ranks hold: every rank then refuses a wrong checkpoint with the
+// same words.
+int builder_check(struct builder *b, struct tensor_ref ref, struct want want);
 // An item of no sources; then one more of them, in its place behind the others.
 struct weights_item *builder_item(struct builder *b, uint32_t n_cols);
 int builder_source(struct builder *b, struct weights_item *item, struct tensor_ref ref,

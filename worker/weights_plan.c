@@ -12,25 +12,45 @@ static size_t round_up(size_t n, size_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
+static bool is_last_stage(const struct builder *b) {
+    return b->place.stage + 1 == b->config->layout->pp;
+}
+
+// The first stage looks tokens up.
 static int plan_embedding(struct builder *b) {
     const struct model_spec *s = b->spec;
     struct weights *w = b->w;
+    const struct tensor_ref ref = {.kind = TENSOR_EMBED};
+    const struct want want = {.rows = s->vocab, .cols = s->hidden};
+    if (b->place.stage != 0) return builder_check(b, ref, want);
     w->embed = weights_alloc(w, (size_t)s->vocab * s->hidden * dtype_bytes(w->dtype), MATRIX_ALIGN);
     if (w->embed == NULL) return builder_no_memory(b);
     struct weights_item *item = builder_item(b, s->hidden);
     item->rows = w->embed;
     // A tied head is packed from the same bytes, read once where it is whole.
-    if (s->tied_embeddings && b->slice.n_tokens == s->vocab) item->packed = &w->head;
-    return builder_source(b, item, (struct tensor_ref){.kind = TENSOR_EMBED},
-                          (struct want){.rows = s->vocab, .cols = s->hidden});
+    if (is_last_stage(b) && s->tied_embeddings && b->slice.n_tokens == s->vocab)
+        item->packed = &w->head;
+    return builder_source(b, item, ref, want);
 }
 
-// This rank's columns of the vocabulary; a small one may leave it none.
+static int check_foreign_head(struct builder *b) {
+    const struct model_spec *s = b->spec;
+    int rc = 0;
+    if (!s->tied_embeddings)
+        rc = builder_check(b, (struct tensor_ref){.kind = TENSOR_HEAD},
+                           (struct want){.rows = s->vocab, .cols = s->hidden});
+    if (rc != 0 || !s->head_bias) return rc;
+    return builder_check(b, (struct tensor_ref){.kind = TENSOR_HEAD_BIAS},
+                         (struct want){.rows = s->vocab});
+}
+
+// This rank's columns of the vocabulary; a small one may leave it none. The last stage has them.
 static int plan_head(struct builder *b) {
     const struct model_spec *s = b->spec;
     struct weights *w = b->w;
     const struct part_of tokens = {b->slice.first_token, b->slice.n_tokens};
-    bool packed = s->tied_embeddings && tokens.n == s->vocab; // with the embedding
+    bool packed = s->tied_embeddings && tokens.n == s->vocab && b->place.stage == 0;
+    if (!is_last_stage(b)) return check_foreign_head(b);
     w->head = builder_shape(b, tokens.n, s->hidden, 1);
     if (tokens.n == 0) return 0;
     int rc = builder_alloc(b, &w->head);
@@ -46,7 +66,14 @@ static int plan_head(struct builder *b) {
 
 static int plan_final_norm(struct builder *b) {
     const struct model_spec *s = b->spec;
-    int rc = builder_vector(b, &b->w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
+    const struct want want = {.rows = s->hidden};
+    int rc = 0;
+    if (!is_last_stage(b)) {
+        rc = builder_check(b, (struct tensor_ref){.kind = TENSOR_FINAL_NORM}, want);
+        if (rc != 0 || !s->norm_bias) return rc;
+        return builder_check(b, (struct tensor_ref){.kind = TENSOR_FINAL_NORM_BIAS}, want);
+    }
+    rc = builder_vector(b, &b->w->final_norm, TENSOR_FINAL_NORM, 0, s->hidden);
     if (rc != 0 || !s->norm_bias) return rc;
     return builder_vector(b, &b->w->final_norm_bias, TENSOR_FINAL_NORM_BIAS, 0, s->hidden);
 }
@@ -275,73 +302,97 @@ static int plan_shared(struct builder *b, struct layer_weights *l, uint32_t laye
                    : rc;
 }
 
+// What this rank has of an expert of its place: ranks of ETP share its inner columns.
+static struct ffn_part expert_part(const struct builder *b) {
+    uint32_t etp = b->config->layout->etp, inner = b->spec->inner_expert;
+    uint32_t segments = spec_inner_segments(inner);
+    check(segments % etp == 0); // the layout is legal
+    return (struct ffn_part){inner, {b->place.etp * (inner / etp), inner / etp}, segments / etp};
+}
+
+// Down biases of whole experts stand beside the others; those of shared ones are added by the
+// tokens' owners, behind the sum of the parts (plan_down_biases).
+static bool has_whole_experts(const struct builder *b) {
+    return b->config->layout->etp == 1;
+}
+
 // Biases of one expert stand beside its record.
 static int plan_expert_biases(struct builder *b, struct expert_weights *x, uint32_t layer,
                               uint32_t expert) {
     if (!b->spec->expert_bias) return 0;
     float *at = x->gate_bias; // where their memory begins
+    const struct ffn_part part = expert_part(b);
+    const struct want inner = {.rows = part.inner, .row = part.own},
+                      hidden = {.rows = b->spec->hidden};
     const struct {
         enum tensor_kind kind;
         float **out;
-        uint32_t n;
-    } biases[] = {{TENSOR_EXPERT_GATE_BIAS, &x->gate_bias, b->spec->inner_expert},
-                  {TENSOR_EXPERT_UP_BIAS, &x->up_bias, b->spec->inner_expert},
-                  {TENSOR_EXPERT_DOWN_BIAS, &x->down_bias, b->spec->hidden}};
-    for (int i = 0; i < 3; i++) {
+        struct want want;
+    } biases[] = {{TENSOR_EXPERT_GATE_BIAS, &x->gate_bias, inner},
+                  {TENSOR_EXPERT_UP_BIAS, &x->up_bias, inner},
+                  {TENSOR_EXPERT_DOWN_BIAS, &x->down_bias, hidden}};
+    for (int i = 0; i < (has_whole_experts(b) ? 3 : 2); i++) {
         struct weights_item *item = builder_item(b, 1);
         item->dst_dtype = DTYPE_F32;
         item->expert = true;
         int rc = builder_source(b, item, (struct tensor_ref){biases[i].kind, layer, expert},
-                                (struct want){.rows = biases[i].n});
+                                biases[i].want);
         if (rc != 0) return rc;
         *biases[i].out = item->vector = at;
-        at += biases[i].n;
+        at += item->n_rows;
     }
     return 0;
 }
 
-static int check_foreign_biases(struct builder *b, uint32_t layer, uint32_t expert) {
-    struct weights_source source;
-    if (!b->spec->expert_bias) return 0;
-    const struct want inner = {.rows = b->spec->inner_expert}, hidden = {.rows = b->spec->hidden};
-    int rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_GATE_BIAS, layer, expert}, inner,
-                          &source);
-    if (rc == 0)
-        rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_UP_BIAS, layer, expert}, inner,
-                          &source);
-    if (rc == 0)
-        rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN_BIAS, layer, expert}, hidden,
-                          &source);
-    return rc;
+// Of all experts of the layer, in the order of their ids.
+static int plan_down_biases(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    size_t n = (size_t)s->router.n_experts * s->hidden;
+    if (!s->expert_bias || has_whole_experts(b)) return 0;
+    l->down_biases = weights_alloc(b->w, n * sizeof *l->down_biases, MATRIX_ALIGN);
+    if (l->down_biases == NULL) return builder_no_memory(b);
+    for (uint32_t x = 0; x < s->router.n_experts; x++) {
+        struct weights_item *item = builder_item(b, 1);
+        item->dst_dtype = DTYPE_F32;
+        item->vector = l->down_biases + (size_t)x * s->hidden;
+        int rc = builder_source(b, item, (struct tensor_ref){TENSOR_EXPERT_DOWN_BIAS, layer, x},
+                                (struct want){.rows = s->hidden});
+        if (rc != 0) return rc;
+    }
+    return 0;
 }
 
-// Other ranks' experts are looked at too: every rank then refuses a wrong checkpoint with the same
-// words.
+// Other ranks' experts are looked at too.
 static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expert) {
-    struct weights_source source;
     uint32_t hidden = b->spec->hidden, inner = b->spec->inner_expert;
-    const struct want in = {.rows = inner, .cols = hidden}, out = {.rows = hidden, .cols = inner};
-    int rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, expert}, in, &source);
-    if (rc == 0)
-        rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_UP, layer, expert}, in, &source);
-    if (rc == 0)
-        rc = builder_find(b, (struct tensor_ref){TENSOR_EXPERT_DOWN, layer, expert}, out, &source);
-    return rc == 0 ? check_foreign_biases(b, layer, expert) : rc;
+    const struct {
+        enum tensor_kind kind;
+        struct want want;
+    } parts[] = {{TENSOR_EXPERT_GATE, {.rows = inner, .cols = hidden}},
+                 {TENSOR_EXPERT_UP, {.rows = inner, .cols = hidden}},
+                 {TENSOR_EXPERT_DOWN, {.rows = hidden, .cols = inner}},
+                 {TENSOR_EXPERT_GATE_BIAS, {.rows = inner}},
+                 {TENSOR_EXPERT_UP_BIAS, {.rows = inner}},
+                 {TENSOR_EXPERT_DOWN_BIAS, {.rows = hidden}}};
+    int rc = 0;
+    for (int i = 0; rc == 0 && i < (b->spec->expert_bias ? 6 : 3); i++)
+        rc = builder_check(b, (struct tensor_ref){parts[i].kind, layer, expert}, parts[i].want);
+    return rc;
 }
 
 static int alloc_experts(struct builder *b, struct layer_weights *l) {
     struct weights *w = b->w;
     struct expert_weights shape = {0};
     size_t total;
-    const struct ffn_part whole = whole_ffn(b->spec->inner_expert);
-    shape_ffn(b, &shape, &whole);
+    const struct ffn_part part = expert_part(b);
+    shape_ffn(b, &shape, &part);
     size_t record_bytes = lay_record(&shape, NULL);
     if (!size_mul(record_bytes, w->n_local_experts, &total)) return builder_no_memory(b);
     uint8_t *records = weights_alloc(w, total, EXPERT_ALIGN);
     l->experts = weights_alloc(w, w->n_local_experts * sizeof *l->experts, MATRIX_ALIGN);
     if (records == NULL || l->experts == NULL) return builder_no_memory(b);
-    size_t n_biases =
-        b->spec->expert_bias ? 2 * (size_t)b->spec->inner_expert + b->spec->hidden : 0;
+    size_t n_biases = b->spec->expert_bias ? 2 * (size_t)part.own.n : 0;
+    if (b->spec->expert_bias && has_whole_experts(b)) n_biases += b->spec->hidden;
     float *biases = NULL;
     if (n_biases != 0 && w->n_local_experts != 0) {
         biases = weights_alloc(w, w->n_local_experts * n_biases * sizeof *biases, MATRIX_ALIGN);
@@ -383,7 +434,7 @@ static int plan_router(struct builder *b, struct layer_weights *l, uint32_t laye
 
 static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct weights *w = b->w;
-    const struct ffn_part whole = whole_ffn(b->spec->inner_expert);
+    const struct ffn_part part = expert_part(b);
     int rc = alloc_experts(b, l);
     for (uint32_t x = 0; rc == 0 && x < b->spec->router.n_experts; x++) {
         bool own = x >= w->first_expert && x - w->first_expert < w->n_local_experts;
@@ -392,10 +443,10 @@ static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t lay
             continue;
         }
         struct expert_weights *expert = &l->experts[x - w->first_expert];
-        rc = fill_ffn(b, expert, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, x}, &whole);
+        rc = fill_ffn(b, expert, (struct tensor_ref){TENSOR_EXPERT_GATE, layer, x}, &part);
         if (rc == 0) rc = plan_expert_biases(b, expert, layer, x);
     }
-    return rc;
+    return rc == 0 ? plan_down_biases(b, l, layer) : rc;
 }
 
 static int plan_moe(struct builder *b, struct layer_weights *l, uint32_t layer) {
@@ -427,20 +478,55 @@ static int refuse_unused(struct builder *b) {
     return 0;
 }
 
+static int plan_layer(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    int rc = plan_attention(b, l, layer);
+    if (rc != 0) return rc;
+    return b->spec->ffn[layer] == FFN_MOE ? plan_moe(b, l, layer) : plan_dense(b, l, layer);
+}
+
+// Layers of other stages are looked at too: one is planned into memory that nothing is read into.
+static int check_foreign_layer(struct builder *b, uint32_t layer) {
+    struct weights *own = b->w, none = {.spec = own->spec, .dtype = own->dtype};
+    struct layer_weights l = {0};
+    const struct weights_plan before = *b->plan;
+    b->w = &none;
+    int rc = plan_layer(b, &l, layer);
+    weights_free(&none);
+    b->w = own;
+    *b->plan = before;
+    return rc;
+}
+
+static bool is_own_layer(const struct builder *b, uint32_t layer) {
+    const struct layout *l = b->config->layout;
+    uint32_t first = layout_layer_first(l, b->spec->n_layers, b->place.stage);
+    return layer >= first &&
+           layer - first < layout_layer_count(l, b->spec->n_layers, b->place.stage);
+}
+
 static int plan_all(struct builder *b) {
     const struct model_spec *s = b->spec;
-    b->w->layers = weights_alloc(b->w, s->n_layers * sizeof *b->w->layers, MATRIX_ALIGN);
-    if (b->w->layers == NULL) return builder_no_memory(b);
+    struct weights *w = b->w;
+    w->layers = weights_alloc(w, s->n_layers * sizeof *w->layers, MATRIX_ALIGN);
+    if (w->layers == NULL) return builder_no_memory(b);
     int rc = plan_embedding(b);
     if (rc == 0) rc = plan_head(b);
     if (rc == 0) rc = plan_final_norm(b);
-    for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++) {
-        struct layer_weights *l = &b->w->layers[i];
-        rc = plan_attention(b, l, i);
-        if (rc != 0) break;
-        rc = s->ffn[i] == FFN_MOE ? plan_moe(b, l, i) : plan_dense(b, l, i);
-    }
+    for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++)
+        rc = is_own_layer(b, i) ? plan_layer(b, &w->layers[i], i) : check_foreign_layer(b, i);
     return rc == 0 ? refuse_unused(b) : rc;
+}
+
+// A layer has at most this many items outside its experts and latent heads; what is outside the
+// layers is 6 more. A foreign layer takes an own one's place for a while.
+static size_t items_max(const struct weights *w, const struct layout *layout) {
+    const struct model_spec *s = w->spec;
+    uint32_t stage = layout_place(layout, w->rank).stage;
+    size_t n_layers = layout_layer_count(layout, s->n_layers, stage) + 1;
+    size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
+    size_t in_experts = 6 * (size_t)w->n_local_experts;
+    if (s->expert_bias && layout->etp > 1) in_experts += s->router.n_experts;
+    return n_layers * (26 + in_heads + in_experts) + 6;
 }
 
 int weights_plan_make(struct weights_plan *out, struct weights *w,
@@ -453,14 +539,11 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     w->dtype = config->dtype;
     w->first_expert = layout_expert_first(config->layout, n_experts, config->rank);
     w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
-    struct weights_plan plan = {0};
-    // A layer has at most this many items outside its experts and latent heads; what is outside the
-    // layers is 6 more.
-    size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
-    plan.items_max = (size_t)s->n_layers * (26 + in_heads + 6 * (size_t)w->n_local_experts) + 6;
+    struct weights_plan plan = {.items_max = items_max(w, config->layout)};
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = family_find(s->architecture);
+    b.place = layout_place(config->layout, config->rank);
     b.slice = slice_of(s, config->layout, config->rank);
     check(b.family != NULL);
     b.used = mem_zalloc(safetensors_count(st));

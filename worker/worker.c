@@ -221,7 +221,7 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
     int rc = epoch_connect(&w->epoch, &parts, m, e);
     if (rc != 0) return rc;
     pulse_set_model(&w->pulse, w->epoch.model, w->epoch.number,
-                    w->loader.weights->n_local_experts * w->loader.weights->spec->n_layers);
+                    model_expert_counters(w->epoch.model));
     fabric_describe(w->config.fabric, lanes, sizeof lanes);
     w->state = WORKER_RUNNING;
     log_event(LOG_INFO, "worker", "ready", log_uint("epoch", w->epoch.number),

@@ -33,6 +33,7 @@ enum fabric_message {
     FABRIC_HEADS,
     FABRIC_LOGITS,
     FABRIC_TOKENS,
+    FABRIC_STAGE, // between stages (worker/stage.h)
     FABRIC_TEST,
     FABRIC_KINDS // how many numbers are below
 };

@@ -17,8 +17,9 @@
 #define LENGTH_MAX 1024
 #define STEPS 60
 
-static const char *const phases[PHASE_COUNT] = {"embed",   "attn",  "route", "dispatch", "expert",
-                                                "combine", "dense", "head",  "sample", "tensor"};
+static const char *const phases[PHASE_COUNT] = {"embed",  "attn",    "route", "dispatch",
+                                                "expert", "combine", "dense", "head",
+                                                "sample", "tensor",  "stage"};
 
 struct bench {
     struct env *env;

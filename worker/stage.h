@@ -1,0 +1,44 @@
+// stage.h: hands the residual stream from one stage of the pipeline to the next: each rank to the
+// one of equal DP and TP index.
+//
+// One message a step, and none where a rank has no rows: both sides know that from the plan.
+//
+//   u32 n_rows, hidden, zeros up to 64 bytes   struct stage_head
+//   f32 rows[n_rows][hidden]                   the sender's own rows of x
+#ifndef MOESAIC_WORKER_STAGE_H
+#define MOESAIC_WORKER_STAGE_H
+
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/model/spec.h"
+
+struct forward;
+
+struct stage_head {
+    uint32_t n_rows, hidden, zero[14];
+};
+static_assert(sizeof(struct stage_head) == 64, "rows begin aligned");
+
+struct stage {
+    struct stage_head head; // of the message that is on its way
+};
+
+// Bytes of the largest message.
+size_t stage_bytes_max(const struct model_spec *spec, uint32_t rows_max);
+// x = what the stage before made of the own rows. ERR_PEER_PROTOCOL when the message does not add
+// up.
+int stage_receive(struct forward *f, struct err_text *e);
+// Sends x on; it is free again when this returns.
+int stage_send(struct forward *f, struct err_text *e);
+
+// What a received message must fit.
+struct stage_rules {
+    uint32_t n_rows, hidden;
+};
+int stage_parse(const float **rows, const struct stage_rules *rules, const uint8_t *data,
+                size_t bytes, struct err_text *e);
+
+#endif
