@@ -89,6 +89,17 @@ def test_moectl_names_what_is_not_utf8():
         assert done.returncode == 1 and word in done.stderr
 
 
+def test_moectl_verifies_a_folder(tmp_path):
+    def verify(*arguments):
+        return subprocess.run([BUILD / "moectl", "verify", *arguments], capture_output=True, text=True, timeout=60)
+    fine = verify(MODEL, "--values")
+    assert fine.returncode == 0 and fine.stdout.endswith("It can be served.\n") and fine.stderr == ""
+    wrong = verify(tmp_path)
+    assert wrong.returncode == 1 and "config.json" in wrong.stdout and "tokenizer.json" in wrong.stdout
+    nothing = verify()
+    assert nothing.returncode == 2 and "needs a FOLDER" in nothing.stderr
+
+
 def test_moectl_does_not_print_another_servers_page():
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()

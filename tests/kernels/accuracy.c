@@ -191,6 +191,16 @@ START_TEST(rows_match_double_precision) {
     for (int i = 0; i < N; i++)
         ck_assert_double_le(
             fabs((double)y[i] - (double)x[i] / (1 + exp(-(double)x[i])) * (double)up[i]), 1e-6);
+    ref->gelu_mul(y, x, up, N);
+    for (int i = 0; i < N; i++) {
+        double v = (double)x[i];
+        double gelu = 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
+        ck_assert_double_le(fabs((double)y[i] - gelu * (double)up[i]), 1e-6);
+    }
+    memcpy(y, x, sizeof y);
+    ref->softcap(y, 0.3f, N);
+    for (int i = 0; i < N; i++)
+        ck_assert_double_le(fabs((double)y[i] - 0.3 * tanh((double)x[i] / 0.3)), 1e-6);
     for (int i = 0; i < N; i++)
         x[i] *= 30.0f, top = fmax(top, (double)x[i]);
     for (int i = 0; i < N; i++)

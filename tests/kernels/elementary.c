@@ -80,7 +80,7 @@ END_TEST
 
 START_TEST(tanh_is_within_2_ulp) {
     double worst = 0;
-    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 997) {
+    for (uint32_t bits = 0; bits < 0x7f800000u; bits += 9973) {
         float x = bits_to_f32(bits), y = elementary_tanh(x);
         ck_assert(elementary_tanh(-x) == -y);
         if (x >= 0x1p-120f) worst = fmax(worst, ulps(y, tanh((double)x)));
