@@ -56,6 +56,7 @@ struct choice {
     enum finish finish; // as the client hears it; NONE while it goes on, and when it failed
     enum finish ended;  // how it went, also when it failed
     bool introduced, finish_sent, closed; // closed: the scheduler is done with it
+    bool aborted_late;                    // because it went on when the generation was over
     struct choice_times times;
 };
 

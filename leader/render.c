@@ -109,11 +109,12 @@ static int make_request(struct choice *c, const struct id_list *ids, struct requ
     q->score_prompt = is_scored(c);
     q->n_score_top = q->score_prompt ? openai_score_top(&g->request) : 0;
     q->priority = g->request.priority;
-    salt_fill(q->salt, g->client.ops->key(g->client.self), g->request.cache_salt);
     q->emit = stream_emit;
     q->sink_context = c;
     c->n_prompt = q->n_prompt;
     int rc = choose_max_tokens(g->serving, &g->request, q->n_prompt, &q->max_tokens, e);
+    if (salt_fill(q->salt, g->client.ops->key(g->client.self), g->request.cache_salt) != 0)
+        rc = api_error_set(e, 500, NULL, "memory is out.");
     if (rc == 0) rc = choose_stop_ids(g->serving, &g->request, q, e);
     if (rc == 0) rc = check_steering(&g->request, q, e);
     if (rc == 0) rc = choose_steering(&g->request, q, e);
@@ -257,14 +258,16 @@ static void submit_all(struct generation *g, struct request **list) {
     uint32_t n = g->n_choices;
     struct choice *choices = g->choices;
     uint64_t first = choices[0].request_id;
+    bool refused = false;
     for (uint32_t i = 0; i < n; i++) {
         struct choice *c = &choices[i];
         int rc = engine->submit(engine->self, list[i]);
         if (rc != 0) submit_failed(c, rc);
+        refused |= rc != 0;
     }
     mem_free(list);
     // An abort that came before its request was submitted was lost.
-    for (uint32_t i = 0; i < n && client.ops->unwanted(client.self); i++)
+    for (uint32_t i = 0; i < n && (refused || client.ops->unwanted(client.self)); i++)
         engine->abort(engine->self, first + i);
     client.ops->release(client.self);
 }

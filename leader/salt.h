@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 // Fills salt from the key's number (KEY_NONE where there are no keys) and cache_salt (NULL: none).
-// Nobody can find another pair with the same.
-void salt_fill(uint64_t salt[2], int32_t key, const char *cache_salt);
+// Nobody can find another pair with the same. 0 or ERR_FATAL_NOMEM.
+int salt_fill(uint64_t salt[2], int32_t key, const char *cache_salt);
 
 #endif

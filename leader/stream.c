@@ -190,6 +190,14 @@ static void read_calls(struct choice *c) {
     c->calls_ended = true;
 }
 
+// A choice that was submitted only after the abort of all did not hear it.
+static void abort_late(struct generation *g, struct choice *c) {
+    const struct engine *engine = g->serving->engine;
+    if (!g->over || c->taken.has_last || c->aborted_late) return;
+    c->aborted_late = true;
+    engine->abort(engine->self, c->request_id);
+}
+
 static void serve(struct stream *s, struct choice *c) {
     struct generation *g = c->generation;
     swap_inbox(s, c);
@@ -197,6 +205,7 @@ static void serve(struct stream *s, struct choice *c) {
         g->over = true;
         generation_abort(g);
     }
+    abort_late(g, c);
     for (uint32_t i = 0; i < c->taken.n; i++) {
         take_event(s, c, &c->taken.events[i]);
         take_scores(c, c->taken.events[i].ev.scores);

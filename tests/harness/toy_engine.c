@@ -143,10 +143,23 @@ static void *toy_thread(void *context) {
     }
 }
 
+// So that what is submitted now has not heard the abort.
+static void await_abort(struct toy_engine *t) {
+    int64_t until = env_now_ns(t->env) + 10 * NS_PER_S;
+    struct waker *w;
+    check(waker_create(t->env, &w) == 0);
+    while (toy_engine_counts(t).aborts == 0 && env_now_ns(t->env) < until)
+        waker_wait(w, env_now_ns(t->env) + NS_PER_MS);
+    waker_destroy(w);
+}
+
 static int toy_submit(void *self, struct request *r) {
     struct toy_engine *t = self;
+    uint32_t n_errors = t->script.n_errors;
+    if (n_errors != 0 && toy_engine_counts(t).submitted == n_errors) await_abort(t);
     pthread_mutex_lock(&t->lock);
-    int rc = t->script.submit_error;
+    bool refuses = t->script.n_errors == 0 || t->counts.submitted < t->script.n_errors;
+    int rc = refuses ? t->script.submit_error : 0;
     t->counts.submitted++;
     if (rc == 0) {
         check(t->n_requests < TOY_REQUESTS_MAX);
@@ -161,6 +174,7 @@ static int toy_submit(void *self, struct request *r) {
 static void toy_abort(void *self, uint64_t id) {
     struct toy_engine *t = self;
     pthread_mutex_lock(&t->lock);
+    t->counts.aborts++;
     for (uint32_t i = 0; i < t->n_requests; i++) {
         if (t->requests[i].r->id == id) t->requests[i].aborted = true;
     }
@@ -266,4 +280,13 @@ bool toy_engine_await(struct toy_engine *t, uint32_t n_inside) {
         waker_wait(w, env_now_ns(t->env) + NS_PER_MS);
     waker_destroy(w);
     return there;
+}
+
+uint32_t toy_engine_aborting(struct toy_engine *t) {
+    uint32_t n = 0;
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < t->n_requests; i++)
+        n += t->requests[i].aborted;
+    pthread_mutex_unlock(&t->lock);
+    return n;
 }

@@ -15,6 +15,7 @@ struct toy_script {
     int64_t tick_ns;
     uint32_t fail_after; // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
     int submit_error;    // what submit returns; 0 = takes it
+    uint32_t n_errors;   // so many times; 0 = always; then it waits until an abort has come
     bool not_ready;      // at first
 
     // For toy_house: what to say in place of TOY_ANSWER, and how calls are read out of it.
@@ -30,10 +31,12 @@ const struct engine *toy_engine_table(const struct toy_engine *t);
 
 // How many requests are inside, how many ended as aborted, and how many were ever submitted.
 struct toy_counts {
-    uint32_t inside, aborted, submitted;
+    uint32_t inside, aborted, submitted, aborts; // aborts: that were asked for
 };
 struct toy_counts toy_engine_counts(struct toy_engine *t);
 // Waits up to 10 s until n requests are inside.
 bool toy_engine_await(struct toy_engine *t, uint32_t n_inside);
+// How many of those inside are to end at the next tick.
+uint32_t toy_engine_aborting(struct toy_engine *t);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "tests/harness/suite.h"
+#include "tests/harness/toy_house.h"
 
 #define PLACES 8
 
@@ -130,11 +131,112 @@ START_TEST(large_requests_leave_a_thread_to_small_ones) {
 }
 END_TEST
 
+// --- after the requests are made
+
+// A client that stays, whatever it hears.
+struct listener {
+    _Atomic uint32_t n_holds, n_failed;
+};
+
+static void listener_hold(void *self) {
+    ((struct listener *)self)->n_holds++;
+}
+
+static void listener_release(void *self) {
+    ((struct listener *)self)->n_holds--;
+}
+
+static int64_t long_ago(const void *self) {
+    (void)self;
+    return 0;
+}
+
+static int32_t no_key(const void *self) {
+    (void)self;
+    return KEY_NONE;
+}
+
+static size_t no_bytes(const void *self) {
+    (void)self;
+    return 0;
+}
+
+static int ask_for_three(void *self, struct openai_request *out, const struct openai_defaults *d,
+                         struct api_error *e) {
+    static const char text[] = "{\"prompt\":\"a\",\"n\":3,\"max_tokens\":8}";
+    (void)self;
+    return openai_parse(out, &(struct openai_body){.text = text, .bytes = sizeof text - 1}, d, e);
+}
+
+static bool never(void *self) {
+    (void)self;
+    return false;
+}
+
+static bool always_there(void *self, void (*gone)(void *context), void *context) {
+    (void)self, (void)gone, (void)context;
+    return true;
+}
+
+static void show_nothing(struct generation *g, struct choice *c) {
+    (void)g, (void)c;
+}
+
+static void count_failure(void *self, bool begun, const struct api_error *e) {
+    (void)begun, (void)e;
+    ((struct listener *)self)->n_failed++;
+}
+
+static struct client listening(struct listener *l) {
+    static const struct client_ops ops = {.hold = listener_hold,
+                                          .release = listener_release,
+                                          .request_id = request_id,
+                                          .arrived_ns = long_ago,
+                                          .key = no_key,
+                                          .bytes = no_bytes,
+                                          .parse = ask_for_three,
+                                          .gone = never,
+                                          .on_gone = always_there,
+                                          .unwanted = never,
+                                          .show = show_nothing,
+                                          .fail = count_failure};
+    return (struct client){.ops = &ops, .self = l};
+}
+
+// The first is refused; the others come only after that made an end of all that were known.
+START_TEST(choices_that_are_submitted_after_one_was_refused_do_not_run_unheard) {
+    struct toy_house h = {0};
+    struct listener l = {0};
+    struct stream *stream;
+    struct render *r;
+    struct err_text e;
+    const struct toy_house_config config = {
+        .model = SOURCE_ROOT "/models/seedling",
+        .script = {.submit_error = ERR_REQ_UNAVAILABLE, .n_errors = 1, .tick_ns = 10 * NS_PER_S},
+        .queue_max = PLACES,
+        .max_model_len = 512};
+    toy_house_start(&h, &config);
+    ck_assert_int_eq(stream_create(&stream, h.serving, &e), 0);
+    ck_assert_int_eq(render_create(&r, h.serving, stream, 1, &e), 0);
+    ck_assert(render_take(r, listening(&l)));
+    render_destroy(r); // when it has submitted all
+    ck_assert_uint_eq(toy_engine_counts(h.toy).submitted, 3);
+    ck_assert_uint_eq(toy_engine_counts(h.toy).inside, 2);
+    ck_assert_uint_eq(toy_engine_aborting(h.toy), 2);
+    ck_assert_uint_eq(l.n_failed, 1);
+    toy_engine_stop(h.toy);
+    stream_destroy(stream);
+    ck_assert_uint_eq(l.n_holds, 0);
+    toy_house_stop(&h);
+}
+END_TEST
+
 int main(void) {
     TCase *t = tcase_create("render");
     tcase_set_timeout(t, 60);
     tcase_add_test(t, who_left_while_it_waited_for_a_thread_is_not_read);
     tcase_add_test(t, large_requests_leave_a_thread_to_small_ones);
+    tcase_add_test(t, choices_that_are_submitted_after_one_was_refused_do_not_run_unheard);
     Suite *s = suite_create("leader_render");
     suite_add_tcase(s, t);
     return suite_run(s);
