@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
@@ -13,15 +14,18 @@
 
 struct flight {
     struct step_plan plan;
-    struct wire_buffer *buffers; // [n_ranks], owned; the fabric may read them until it is flushed
+    struct wire_buffer *buffers; // [dp], owned; the fabric may read them until it is flushed
+    bool *answered;              // [layout.n_ranks], owned
+    uint32_t n_answered;
     int64_t begun_ns; // when it was sent, or the step before it ended, whichever is later
 };
 
 struct drive {
     struct drive_config config;
     struct wire *wire;
-    struct flight flights[PIPELINE_DEPTH_MAX]; // a ring
+    struct flight *flights; // [depth], owned, a ring
     uint32_t first, n_flights;
+    struct rank_plan nothing; // what is asked of a rank that has no answers
     bool open;
     uint64_t epoch;
     struct drive_counts counts;
@@ -30,30 +34,33 @@ struct drive {
     void *report_context;
 };
 
-static int flight_init(struct flight *f, const struct sched_config *shape) {
-    f->buffers = mem_array(shape->n_ranks, sizeof *f->buffers);
-    if (f->buffers == NULL) return ERR_FATAL_NOMEM;
-    return step_plan_init(&f->plan, shape);
+static int flight_init(struct flight *f, const struct drive_config *config) {
+    f->buffers = mem_array(config->layout.dp, sizeof *f->buffers);
+    f->answered = mem_array(config->layout.n_ranks, sizeof *f->answered);
+    if (f->buffers == NULL || f->answered == NULL) return ERR_FATAL_NOMEM;
+    return step_plan_init(&f->plan, &config->shape);
 }
 
-static void flight_finish(struct flight *f, uint32_t n_ranks) {
-    for (uint32_t i = 0; f->buffers != NULL && i < n_ranks; i++)
+static void flight_finish(struct flight *f, uint32_t dp) {
+    for (uint32_t i = 0; f->buffers != NULL && i < dp; i++)
         mem_free(f->buffers[i].data);
     mem_free(f->buffers);
+    mem_free(f->answered);
     step_plan_finish(&f->plan);
 }
 
 int drive_create(struct drive **out, const struct drive_config *config, struct err_text *e) {
-    check(config->depth >= 1 && config->depth <= PIPELINE_DEPTH_MAX);
+    check(config->depth >= 1 && config->shape.n_ranks == config->layout.dp);
     struct drive *d = mem_zalloc(sizeof *d);
     if (d == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the drive");
     d->config = *config;
-    int err = wire_create(&d->wire, &config->shape);
+    d->flights = mem_array(config->depth, sizeof *d->flights);
+    int err = d->flights == NULL ? ERR_FATAL_NOMEM : wire_create(&d->wire, &config->shape);
     for (uint32_t i = 0; i < config->depth && err == 0; i++)
-        err = flight_init(&d->flights[i], &config->shape);
+        err = flight_init(&d->flights[i], config);
     if (err != 0) {
         drive_destroy(d);
-        return err_set(e, err, "no memory for the step plans of %u ranks", config->shape.n_ranks);
+        return err_set(e, err, "no memory for the step plans of %u ranks", config->layout.n_ranks);
     }
     *out = d;
     return 0;
@@ -61,8 +68,9 @@ int drive_create(struct drive **out, const struct drive_config *config, struct e
 
 void drive_destroy(struct drive *d) {
     if (d == NULL) return;
-    for (uint32_t i = 0; i < PIPELINE_DEPTH_MAX; i++)
-        flight_finish(&d->flights[i], d->config.shape.n_ranks);
+    for (uint32_t i = 0; d->flights != NULL && i < d->config.depth; i++)
+        flight_finish(&d->flights[i], d->config.layout.dp);
+    mem_free(d->flights);
     wire_destroy(d->wire);
     mem_free(d);
 }
@@ -86,12 +94,19 @@ void drive_end(struct drive *d) {
 
 // --- plans out
 
+static int encode_plans(struct drive *d, struct flight *f, struct err_text *e) {
+    uint64_t number = f->plan.number;
+    for (uint32_t dp = 0; dp < d->config.layout.dp; dp++) {
+        if (wire_encode(d->wire, d->epoch, number, &f->plan.ranks[dp], &f->buffers[dp]) != 0)
+            return err_set(e, ERR_PEER_LOST, "no memory for the plan of step %" PRIu64, number);
+    }
+    return 0;
+}
+
 static int send_plans(struct drive *d, struct flight *f, struct err_text *e) {
     uint64_t number = f->plan.number;
-    for (uint32_t rank = 0; rank < f->plan.n_ranks; rank++) {
-        struct wire_buffer *b = &f->buffers[rank];
-        if (wire_encode(d->wire, d->epoch, number, &f->plan.ranks[rank], b) != 0)
-            return err_set(e, ERR_PEER_LOST, "no memory for the plan of step %" PRIu64, number);
+    for (uint32_t rank = 0; rank < d->config.layout.n_ranks; rank++) {
+        const struct wire_buffer *b = &f->buffers[layout_place(&d->config.layout, rank).dp];
         int err = fabric_send(d->config.fabric, rank, fabric_tag(FABRIC_PLAN, number, 0), NULL, 0,
                               b->data, b->bytes);
         if (err != 0)
@@ -117,8 +132,11 @@ int drive_pump(struct drive *d, struct err_text *e) {
         struct flight *f = &d->flights[(d->first + d->n_flights) % d->config.depth];
         if (!sched_plan(d->config.sched, &f->plan)) return 0;
         f->begun_ns = env_now_ns(d->config.env);
+        f->n_answered = 0;
+        memset(f->answered, 0, d->config.layout.n_ranks * sizeof *f->answered);
         d->n_flights++;
         int err = flush(d, f->begun_ns, e);
+        if (err == 0) err = encode_plans(d, f, e);
         if (err == 0) err = send_plans(d, f, e);
         if (err != 0) return err;
         log_trace("drive", "step %" PRIu64 " prompt_tokens %u decode_tokens %u ranks_busy %u",
@@ -153,30 +171,35 @@ static void step_over(struct drive *d) {
 static struct flight *owed_by(struct drive *d, uint32_t rank) {
     for (uint32_t i = 0; i < d->n_flights; i++) {
         struct flight *f = &d->flights[(d->first + i) % d->config.depth];
-        if (!f->plan.ranks[rank].answered) return f;
+        if (!f->answered[rank]) return f;
     }
     return NULL;
 }
 
 int drive_result(struct drive *d, const struct fabric_msg *message, struct err_text *e) {
     uint32_t rank = message->peer;
-    if (rank >= d->config.shape.n_ranks)
+    if (rank >= d->config.layout.n_ranks)
         return err_set(e, ERR_PEER_PROTOCOL, "a result came from peer %u, which is no rank", rank);
     struct flight *f = owed_by(d, rank);
     if (f == NULL)
         return err_set(e, ERR_PEER_PROTOCOL, "rank %u sent a result that nobody asked for", rank);
+    bool answers = layout_answers(&d->config.layout, rank);
+    uint32_t dp = layout_place(&d->config.layout, rank).dp;
     struct wire_answer answer = {.data = message->data,
                                  .bytes = message->bytes,
                                  .epoch = d->epoch,
                                  .step = f->plan.number,
                                  .rank = rank,
-                                 .plan = &f->plan.ranks[rank]};
+                                 .plan = answers ? &f->plan.ranks[dp] : &d->nothing};
     struct wire_result result;
     int err = wire_decode(d->wire, &answer, &result, e);
     if (err != 0) return err;
     for (int i = 0; i < 16; i++)
         d->counts.phase_ns[i] += result.phase_ns[i];
-    if (sched_apply(d->config.sched, &f->plan, rank, result.results)) step_over(d);
+    f->answered[rank] = true;
+    if (answers) (void)sched_apply(d->config.sched, &f->plan, dp, result.results);
+    // Every rank returns its steps in order, so the step that all have returned is the oldest.
+    if (++f->n_answered == d->config.layout.n_ranks) step_over(d);
     return 0;
 }
 
@@ -191,17 +214,17 @@ int64_t drive_deadline(const struct drive *d) {
 
 int drive_late(const struct drive *d, int64_t now_ns, struct err_text *e) {
     if (now_ns < drive_deadline(d)) return 0;
-    const struct step_plan *plan = &d->flights[d->first].plan;
+    const struct flight *f = &d->flights[d->first];
     uint32_t n_missing = 0, missing = 0;
-    for (uint32_t rank = plan->n_ranks; rank-- > 0;) {
-        if (plan->ranks[rank].answered) continue;
+    for (uint32_t rank = d->config.layout.n_ranks; rank-- > 0;) {
+        if (f->answered[rank]) continue;
         missing = rank;
         n_missing++;
     }
     return err_set(e, ERR_PEER_TIMEOUT,
                    "step %" PRIu64 " did not return within %" PRId64
                    " ms from %u ranks, first rank %u",
-                   plan->number, d->config.step_timeout_ns / NS_PER_MS, n_missing, missing);
+                   f->plan.number, d->config.step_timeout_ns / NS_PER_MS, n_missing, missing);
 }
 
 bool drive_in_flight(const struct drive *d) {

@@ -1,10 +1,12 @@
 // drive.h: runs the group step by step: plans of the scheduler to the ranks, their results back,
-// one or two steps in flight.
+// some steps in flight.
 //
-// Owned by the scheduler thread. One loop at both depths: drive_pump plans as long as fewer than
+// Owned by the scheduler thread. One loop at all depths: drive_pump plans as long as fewer than
 // `depth` steps are in flight. At depth 2 step n + 1 is planned while n runs, and a row that turns
-// out to belong to a request that ended at n has no effect. Results are data from outside: whatever
-// is wrong with one loses the group, never the leader.
+// out to belong to a request that ended at n has no effect. What the scheduler calls a rank is a DP
+// group: all of its ranks get its plan, one of them has the answers (layout_answers), and a step is
+// over when all have said that they ran it. Results are data from outside: whatever is wrong with
+// one loses the group, never the leader.
 #ifndef MOESAIC_LEADER_DRIVE_H
 #define MOESAIC_LEADER_DRIVE_H
 
@@ -20,7 +22,8 @@ struct drive_config {
     struct fabric *fabric; // not owned, as all pointers here
     struct sched *sched;
     struct sched_config shape; // the scheduler's
-    uint32_t depth;            // 1 or 2
+    struct layout layout;
+    uint32_t depth; // steps in flight, at least 1
     int64_t step_timeout_ns;
 };
 

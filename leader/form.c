@@ -9,14 +9,13 @@
 #include "leader/members_state.h"
 #include "leader/pages.h"
 
-static void send_form(struct members *m, const struct member *k, uint32_t host_index,
-                      uint32_t n_on_host) {
+static void send_form(struct members *m, const struct member *k) {
     Moesaic__Control__V1__Form f = MOESAIC__CONTROL__V1__FORM__INIT;
     f.epoch = m->epoch;
     f.nonce = m->nonce;
     f.kv_blocks = k->kv_blocks;
-    f.host_index = host_index;
-    f.n_on_host = n_on_host;
+    f.host_index = k->host_index;
+    f.n_on_host = k->n_on_host;
     join_down down = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
     down.kind_case = MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_FORM;
     down.form = &f;
@@ -42,24 +41,35 @@ static uint32_t blocks_of_use(const struct leader_config *c) {
 }
 
 // Where a rank's memory is a share of what is free, the ranks of one machine measured the same
-// memory: the least of what they saw is divided among them. Says how many share the machine, and
-// which of them it is.
-static void share_host(struct members *m, struct member *k, uint32_t *host_index,
-                       uint32_t *n_on_host) {
+// memory: the least of what they saw is divided among them.
+static void share_host(struct members *m, struct member *k) {
     uint32_t least = k->kv_blocks_held;
-    *host_index = *n_on_host = 0;
+    k->host_index = k->n_on_host = 0;
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct member *other = &m->ranks[i];
         if (strcmp(other->host, k->host) != 0) continue;
-        if (other < k) ++*host_index;
-        ++*n_on_host;
+        if (other < k) k->host_index++;
+        k->n_on_host++;
         if (other->kv_blocks_held < least) least = other->kv_blocks_held;
     }
     bool percent = m->config.leader->kv_cache_bytes == 0;
-    uint32_t blocks = percent ? least / *n_on_host : k->kv_blocks_held;
+    uint32_t blocks = percent ? least / k->n_on_host : k->kv_blocks_held;
     uint32_t most = blocks_of_use(m->config.leader);
     if (blocks == 0) blocks = 1;
     k->kv_blocks = blocks < most ? blocks : most;
+}
+
+// The ranks of a DP group hold the same blocks: as many as the least of them.
+static void share_group(struct members *m) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct layout_place place = layout_place(&m->layout, i);
+        struct member *first = &m->ranks[layout_rank(&m->layout, 0, place.dp, 0)];
+        if (m->ranks[i].kv_blocks < first->kv_blocks) first->kv_blocks = m->ranks[i].kv_blocks;
+    }
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct layout_place place = layout_place(&m->layout, i);
+        m->ranks[i].kv_blocks = m->ranks[layout_rank(&m->layout, 0, place.dp, 0)].kv_blocks;
+    }
 }
 
 static bool all_in(const struct members *m, enum member_state state) {
@@ -87,15 +97,16 @@ void form_begin_if_possible(struct members *m, int64_t now_ns) {
     m->epoch_since_ns = now_ns;
     log_event(LOG_INFO, "members", "group forming", log_uint("epoch", m->epoch),
               log_uint("ranks", m->n_ranks));
+    for (uint32_t i = 0; i < m->n_ranks; i++)
+        share_host(m, &m->ranks[i]);
+    share_group(m);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
-        uint32_t host_index, n_on_host;
-        share_host(m, k, &host_index, &n_on_host);
         k->address_bytes = 0;
         k->engine_age_ms = 0;
         memset(k->counters_seen, 0, k->n_counters * sizeof k->counters_seen[0]);
         member_move(m, k, MEMBER_FORMING);
-        send_form(m, k, host_index, n_on_host);
+        send_form(m, k);
     }
 }
 
@@ -187,9 +198,9 @@ static void group_ready(struct members *m) {
     m->stage = STAGE_READY;
     m->stage_deadline_ns = NO_DEADLINE;
     m->version++;
-    uint32_t *kv_blocks = arena_alloc(&m->arena, m->n_ranks * sizeof *kv_blocks);
-    for (uint32_t i = 0; kv_blocks != NULL && i < m->n_ranks; i++)
-        kv_blocks[i] = m->ranks[i].kv_blocks;
+    uint32_t *kv_blocks = arena_alloc(&m->arena, m->layout.dp * sizeof *kv_blocks);
+    for (uint32_t i = 0; kv_blocks != NULL && i < m->layout.dp; i++)
+        kv_blocks[i] = m->ranks[layout_rank(&m->layout, 0, i, 0)].kv_blocks;
     if (kv_blocks == NULL || m->config.io.ready(m->config.io.context, m->epoch, kv_blocks) != 0) {
         form_close(m, NULL, "the leader has no memory for the group's tables");
         return;

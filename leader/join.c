@@ -193,17 +193,23 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
 
 // --- what it loaded
 
+// Ranks of one stage and TP index hold the same, but for experts.
+static struct shared_pin *shared_of(const struct members *m, const struct member *k) {
+    const struct layout_place place = layout_place(&m->layout, member_rank(m, k));
+    return &m->shared[place.stage * m->layout.tp + place.tp];
+}
+
 static int check_shared(const struct members *m, const struct member *k, uint64_t digest,
                         struct err_text *e) {
-    const char *text = "the tensors that every rank holds differ from those of the other workers: "
-                       "is it the same checkpoint?";
-    if (m->shared_pinned)
-        return digest == m->shared_digest ? 0 : err_set(e, ERR_PEER_REFUSED, "%s", text);
+    const char *text = "the tensors that it shares with other workers differ from theirs: is it "
+                       "the same checkpoint?";
+    const struct shared_pin *pin = shared_of(m, k);
+    if (pin->pinned) return digest == pin->digest ? 0 : err_set(e, ERR_PEER_REFUSED, "%s", text);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct member *other = &m->ranks[i];
         bool loaded = other->state == MEMBER_LOADED || other->state == MEMBER_FORMING ||
                       other->state == MEMBER_READY;
-        if (other != k && loaded && other->shared_digest != digest)
+        if (other != k && loaded && shared_of(m, other) == pin && other->shared_digest != digest)
             return err_set(e, ERR_PEER_REFUSED, "%s", text);
     }
     return 0;
@@ -237,9 +243,8 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
 }
 
 void join_pin_digests(struct members *m) {
-    m->shared_pinned = true;
-    m->shared_digest = m->ranks[0].shared_digest;
     for (uint32_t i = 0; i < m->n_ranks; i++) {
+        *shared_of(m, &m->ranks[i]) = (struct shared_pin){true, m->ranks[i].shared_digest};
         m->ranks[i].digest_pinned = true;
         m->ranks[i].experts_pinned = m->ranks[i].experts_digest;
     }

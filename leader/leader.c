@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/ring.h"
+#include "common/model/legal.h"
 #include "leader/drive.h"
 #include "leader/members.h"
 #include "leader/pages.h"
@@ -97,7 +98,7 @@ static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
     int err = sched_form(l->sched, kv_blocks);
     if (err != 0) return err;
     uint32_t largest = 0;
-    for (uint32_t i = 0; i < l->config.n_ranks; i++)
+    for (uint32_t i = 0; i < l->config.layout.dp; i++)
         largest = kv_blocks[i] > largest ? kv_blocks[i] : largest;
     atomic_store(&l->kv_blocks_largest, largest);
     drive_begin(l->drive, epoch);
@@ -125,7 +126,7 @@ static int check_number(const char *name, uint64_t value, uint64_t least, uint64
 }
 
 static int check_config(const struct leader_config *c, struct err_text *e) {
-    int err = check_number("number of workers", c->n_ranks, 1, RANKS_MAX, e);
+    int err = legal_check(c->spec, &c->layout, e);
     if (err == 0) err = check_number("max_num_seqs", c->max_num_seqs, 1, SEQS_MAX, e);
     if (err == 0)
         err = check_number("max_num_batched_tokens", c->max_num_batched_tokens, 1,
@@ -148,10 +149,17 @@ static int check_config(const struct leader_config *c, struct err_text *e) {
     return err;
 }
 
+// Every stage has a step of its own to work on, and with depth 2 there is one more, for the time in
+// which the leader plans.
+static uint32_t steps_in_flight(const struct leader_config *c) {
+    return c->layout.pp - 1 + c->pipeline_depth;
+}
+
 static struct sched_config sched_config_of(const struct leader_config *c) {
     uint64_t seed;
     env_random(c->env, &seed, sizeof seed);
-    return (struct sched_config){.n_ranks = c->n_ranks,
+    return (struct sched_config){.n_ranks = c->layout.dp,
+                                 .n_batches = c->layout.pp > 1 ? steps_in_flight(c) : 1,
                                  .max_num_seqs = c->max_num_seqs,
                                  .max_num_batched_tokens = c->max_num_batched_tokens,
                                  .max_model_len = c->max_model_len,
@@ -176,7 +184,8 @@ static int create_parts(struct leader *l, struct err_text *e) {
                                  .fabric = l->config.fabric,
                                  .sched = l->sched,
                                  .shape = shape,
-                                 .depth = l->config.pipeline_depth,
+                                 .layout = l->config.layout,
+                                 .depth = steps_in_flight(&l->config),
                                  .step_timeout_ns = l->config.step_timeout_ns};
     err = drive_create(&l->drive, &drive, e);
     if (err != 0) return err;
@@ -184,7 +193,7 @@ static int create_parts(struct leader *l, struct err_text *e) {
                                    .sched = l->sched,
                                    .drive = l->drive,
                                    .env = l->config.env,
-                                   .n_ranks = l->config.n_ranks,
+                                   .layout = l->config.layout,
                                    .n_layers = l->config.spec->n_layers,
                                    .n_experts = l->config.spec->router.n_experts};
     err = view_create(&l->view, &sources);
@@ -383,7 +392,7 @@ static void take_result(struct leader *l, struct fabric_msg *message) {
     uint32_t rank = message->peer;
     int err = drive_result(l->drive, message, &e);
     fabric_release(l->config.fabric, message);
-    if (err == ERR_PEER_PROTOCOL && rank < l->config.n_ranks)
+    if (err == ERR_PEER_PROTOCOL && rank < l->config.layout.n_ranks)
         members_blame(l->members, rank, e.text);
     else if (err != 0)
         lose_group(l, &e);

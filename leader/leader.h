@@ -7,6 +7,7 @@
 #define MOESAIC_LEADER_LEADER_H
 
 #include "common/base/env.h"
+#include "common/base/layout.h"
 #include "common/model/spec.h"
 #include "common/net/channel.h"
 #include "common/net/fabric.h"
@@ -26,11 +27,11 @@ struct leader_config {
     const char *build_id;
     const char *dtype; // "auto", ...
     enum dtype kv_dtype;
-    uint32_t n_ranks;
-    uint32_t max_num_seqs;           // slots a rank
-    uint32_t max_num_batched_tokens; // rows a rank and step
+    struct layout layout;            // that the model can have
+    uint32_t max_num_seqs;           // slots a DP group
+    uint32_t max_num_batched_tokens; // rows a DP group and step
     uint32_t max_model_len;
-    uint32_t pipeline_depth; // 1 or 2
+    uint32_t pipeline_depth; // 1 or 2: steps that may be ahead of the results
     uint64_t kv_cache_bytes; // a rank; 0 = per cent
     uint32_t kv_cache_percent;
     uint32_t kv_blocks_max;      // 0 = what fits; tests make it small
@@ -86,9 +87,9 @@ struct member_view {
     char name[128], kernels[16];
     uint32_t rank, n_cores;
     uint64_t bytes_done, bytes_total, steps;
-    uint32_t kv_blocks, kv_blocks_used, n_running;
-    char host[256];                      // without the boot id
-    int64_t heard_ns;                    // its last word, 0 = never
+    uint32_t kv_blocks, kv_blocks_used, n_running; // of its DP group
+    char host[256];                                // without the boot id
+    int64_t heard_ns;                              // its last word, 0 = never
     uint32_t engine_age_ms;              // as of then: how long its engine had been in one step
     uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
     uint64_t generation_tokens;          // sampled on it since the leader's start
@@ -110,11 +111,11 @@ struct leader_view {
     uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
     uint64_t replays, replay_mismatches, prefix_queries, prefix_hits;
-    uint32_t n_ranks;
+    struct layout layout;
     enum group_state group;
     struct member_counts counts;
     char state[160];                   // one sentence: "waiting for 1 of 2 workers"
-    const struct member_view *members; // [n_ranks]
+    const struct member_view *members; // [layout.n_ranks]
     const uint64_t *expert_tokens;     // [n_layers][n_experts], cumulative over epochs
     uint64_t phase_ns[16];             // summed over ranks by enum step_phase
     uint64_t step_ns;                  // summed wall time of steps as the leader sees them

@@ -64,14 +64,10 @@ struct local {
 // --- options
 
 static int check_sizes(const struct leader_options *o, struct err_text *e) {
-    uint32_t n = o->local_workers;
-    if (n > o->data_parallel_size)
-        return err_set(e, ERR_FATAL_CONFIG,
-                       "--local-workers %u: the group has only %u workers (%s)", n,
-                       o->data_parallel_size,
-                       o->lws_group_size > 1 ? "--lws-group-size, --data-parallel-size"
-                                             : "--data-parallel-size");
-    return 0;
+    if (o->local_workers <= o->workers) return 0;
+    return err_set(e, ERR_FATAL_CONFIG, "--local-workers %u: the group has only %u workers (%s)",
+                   o->local_workers, o->workers,
+                   o->lws_group_size > 1 ? "--lws-group-size, --workers" : "--workers");
 }
 
 static int check_tls(const struct leader_options *o, struct err_text *e) {
@@ -86,7 +82,7 @@ int local_resolve(struct leader_options *o, struct err_text *e) {
     int rc = check_sizes(o, e);
     if (rc == 0) rc = check_tls(o, e);
     if (rc != 0) return rc;
-    bool alone = o->local_workers == o->data_parallel_size;
+    bool alone = o->local_workers == o->workers;
     bool tcp = strcmp(o->transports, "shm") != 0;
     if (alone && tcp && o->interface == NULL && getenv("UCX_NET_DEVICES") == NULL &&
         if_nametoindex("lo") != 0)

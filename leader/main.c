@@ -21,6 +21,7 @@
 #include "common/conf/options.h"
 #include "common/model/folder.h"
 #include "leader/api.h"
+#include "leader/arrange.h"
 #include "leader/local.h"
 #include "leader/model_path.h"
 #include "leader/persona.h"
@@ -43,6 +44,8 @@ struct process {
     struct env *env;
     struct waker *waker; // the scheduler thread's
     struct model_spec spec;
+    struct footprint_types types;
+    struct layout layout;
     uint64_t model_digest;
     struct tokenizer *tokenizer;
     struct chat_template *chat_template;
@@ -100,18 +103,6 @@ static int engine_view(void *self, struct leader_view *out) {
 
 // --- options
 
-static int resolve_ranks(struct leader_options *o, struct err_text *e) {
-    if (o->data_parallel_size == 0)
-        o->data_parallel_size = o->lws_group_size > 1  ? o->lws_group_size - 1
-                                : o->local_workers > 0 ? o->local_workers
-                                                       : 1;
-    if (o->expert_parallel_size != 0 && o->expert_parallel_size != o->data_parallel_size)
-        return err_set(e, ERR_FATAL_CONFIG,
-                       "--expert-parallel-size %u: only the data parallel size (%u) is supported",
-                       o->expert_parallel_size, o->data_parallel_size);
-    return local_resolve(o, e);
-}
-
 static void set_name(struct process *p) {
     const char *path = p->options.model, *given = p->options.served_model_name;
     size_t end = strlen(path);
@@ -149,7 +140,8 @@ static int check_options(struct process *p, struct err_text *e) {
                        "--enable-auto-tool-choice needs --tool-call-parser, for how this model "
                        "writes calls");
     set_name(p);
-    return resolve_ranks(o, e);
+    rc = arrange_count(o, e);
+    return rc == 0 ? local_resolve(o, e) : rc;
 }
 
 // --- the model's text side
@@ -245,16 +237,13 @@ static int open_fabric(struct process *p, struct err_text *e) {
 
 // --- the scheduler
 
-// The option table knows the choices; two of them are vLLM's other names.
-static enum dtype kv_dtype(const struct process *p) {
+// Before any network is opened: who starts a group that cannot be should hear it at once.
+static int arrange(struct process *p, struct err_text *e) {
     const struct leader_options *o = &p->options;
-    enum dtype dtype;
-    if (dtype_kv_parse(o->kv_cache_dtype, &dtype)) return dtype;
-    if (strcmp(o->kv_cache_dtype, "fp8") == 0) return DTYPE_E4M3;
-    if (strcmp(o->kv_cache_dtype, "int8_per_token_head") == 0) return DTYPE_I8;
-    bool f32 = strcmp(o->dtype, "auto") == 0 ? p->spec.dtype == DTYPE_F32
-                                             : strcmp(o->dtype, "float32") == 0;
-    return f32 ? DTYPE_F32 : DTYPE_BF16;
+    p->types = footprint_types_of(&p->spec, o->dtype, o->kv_cache_dtype);
+    int rc = arrange_layout(&p->layout, o, &p->spec, &p->types, e);
+    if (rc == 0) arrange_explain(&p->layout, o, &p->spec, &p->types);
+    return rc;
 }
 
 static int create_leader(struct process *p, struct err_text *e) {
@@ -269,8 +258,8 @@ static int create_leader(struct process *p, struct err_text *e) {
         .model_digest = p->model_digest,
         .build_id = MOESAIC_BUILD_ID,
         .dtype = o->dtype,
-        .kv_dtype = kv_dtype(p),
-        .n_ranks = o->data_parallel_size,
+        .kv_dtype = p->types.kv,
+        .layout = p->layout,
         .max_num_seqs = o->max_num_seqs,
         .max_num_batched_tokens = o->max_num_batched_tokens,
         .max_model_len = o->max_model_len,
@@ -330,10 +319,9 @@ static void fill_serving(struct process *p) {
         .build_id = MOESAIC_BUILD_ID,
         .keys = p->secrets.api_keys,
         .max_model_len = o->max_model_len,
-        .n_ranks = o->data_parallel_size,
         .model_digest = p->model_digest,
-        .dtype = strcmp(o->dtype, "auto") == 0 ? dtype_name(p->spec.dtype) : o->dtype,
-        .kv_dtype = dtype_name(kv_dtype(p)),
+        .dtype = dtype_name(p->types.weights),
+        .kv_dtype = dtype_name(p->types.kv),
         .max_num_seqs = o->max_num_seqs,
         .max_num_batched_tokens = o->max_num_batched_tokens,
         .pipeline_depth = o->pipeline_depth,
@@ -384,6 +372,7 @@ static int start(struct process *p, struct err_text *e) {
     if (rc == 0) rc = secrets_open(&p->secrets, &p->options, p->env, e);
     if (rc == 0) rc = check_host(p, e);
     if (rc == 0) rc = load_model(p, e);
+    if (rc == 0) rc = arrange(p, e);
     if (rc != 0) return rc;
     fill_serving(p);
     rc = open_fabric(p, e);
@@ -505,7 +494,7 @@ static void destroy(struct process *p) {
 static void log_start(const struct leader_options *o) {
     log_event(LOG_INFO, "main", "starting", log_text("build", MOESAIC_BUILD_ID),
               log_uint("pid", (uint64_t)getpid()), log_text("model", o->model),
-              log_uint("workers", o->data_parallel_size), log_text("dtype", o->dtype),
+              log_uint("workers", o->workers), log_text("dtype", o->dtype),
               log_text("kv_cache_dtype", o->kv_cache_dtype),
               log_uint("max_model_len", o->max_model_len),
               log_uint("max_num_seqs", o->max_num_seqs),

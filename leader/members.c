@@ -39,11 +39,14 @@ static int init_ranks(struct members *m, const struct model_spec *spec) {
     m->ranks = mem_array(m->n_ranks, sizeof *m->ranks);
     m->guests = mem_array(m->n_guests_max, sizeof *m->guests);
     m->expert_tokens = mem_array((size_t)spec->n_layers * n_experts, sizeof *m->expert_tokens);
-    if (m->ranks == NULL || m->guests == NULL || m->expert_tokens == NULL) return ERR_FATAL_NOMEM;
+    m->shared = mem_array((size_t)m->layout.pp * m->layout.tp, sizeof *m->shared);
+    if (m->ranks == NULL || m->guests == NULL || m->expert_tokens == NULL || m->shared == NULL)
+        return ERR_FATAL_NOMEM;
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         k->n_counters =
-            spec->n_layers * (n_experts == 0 ? 0 : layout_expert_count(&m->layout, n_experts, i));
+            layout_layer_count(&m->layout, spec->n_layers, layout_place(&m->layout, i).stage) *
+            layout_expert_count(&m->layout, n_experts, i);
         k->counters_seen = mem_array(k->n_counters, sizeof *k->counters_seen);
         if (k->counters_seen == NULL) return ERR_FATAL_NOMEM;
     }
@@ -52,20 +55,17 @@ static int init_ranks(struct members *m, const struct model_spec *spec) {
 
 int members_create(struct members **out, const struct members_config *config, struct err_text *e) {
     const struct leader_config *leader = config->leader;
-    struct layout layout;
-    int err = layout_make(&layout, leader->n_ranks, e);
-    if (err != 0) return err;
     struct members *m = mem_zalloc(sizeof *m);
     if (m == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the members");
     m->config = *config;
-    m->layout = layout;
-    m->n_ranks = leader->n_ranks;
-    m->n_guests_max = leader->n_ranks + GUESTS_SPARE;
+    m->layout = leader->layout;
+    m->n_ranks = m->layout.n_ranks;
+    m->n_guests_max = m->n_ranks + GUESTS_SPARE;
     m->stage_deadline_ns = m->deadline_ns = NO_DEADLINE;
     arena_init(&m->arena, MESSAGE_ARENA_BYTES_MAX);
     if (init_ranks(m, leader->spec) != 0) {
         members_destroy(m);
-        return err_set(e, ERR_FATAL_NOMEM, "no memory for %u members", leader->n_ranks);
+        return err_set(e, ERR_FATAL_NOMEM, "no memory for %u members", leader->layout.n_ranks);
     }
     *out = m;
     return 0;
@@ -77,6 +77,7 @@ void members_destroy(struct members *m) {
         mem_free(m->ranks[i].counters_seen);
     mem_free(m->ranks);
     mem_free(m->guests);
+    mem_free(m->shared);
     mem_free(m->expert_tokens);
     arena_finish(&m->arena);
     mem_free(m);
@@ -153,13 +154,18 @@ static int check_counters(const struct member *k, const Moesaic__Control__V1__He
     return 0;
 }
 
+// Ranks that split an expert all see its tokens; the first of them counts.
 static void add_counters(struct members *m, struct member *k, const uint64_t *counters) {
-    uint32_t rank = member_rank(m, k), n_experts = m->config.leader->spec->router.n_experts;
+    const struct model_spec *spec = m->config.leader->spec;
+    uint32_t rank = member_rank(m, k), n_experts = spec->router.n_experts;
+    const struct layout_place place = layout_place(&m->layout, rank);
     uint32_t first = layout_expert_first(&m->layout, n_experts, rank);
     uint32_t n_local = layout_expert_count(&m->layout, n_experts, rank);
+    uint32_t layer = layout_layer_first(&m->layout, spec->n_layers, place.stage);
     for (uint32_t i = 0; i < k->n_counters; i++) {
         uint64_t more = counters[i] - k->counters_seen[i];
-        m->expert_tokens[(size_t)(i / n_local) * n_experts + first + i % n_local] += more;
+        size_t expert = (size_t)(layer + i / n_local) * n_experts + first + i % n_local;
+        if (place.etp == 0) m->expert_tokens[expert] += more;
         k->counters_seen[i] = counters[i];
     }
 }

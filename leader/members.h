@@ -44,6 +44,7 @@ struct members_io {
     int (*connect)(void *context, const struct fabric_group *group, struct err_text *e);
     void (*end)(void *context);
     // The group is ready to run steps (an error closes it again), or no longer is.
+    // kv_blocks: of each DP group, [layout.dp].
     int (*ready)(void *context, uint64_t epoch, const uint32_t *kv_blocks);
     void (*lost)(void *context, const char *reason);
 };

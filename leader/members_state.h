@@ -28,12 +28,13 @@ struct member {
     uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
     uint32_t kv_blocks_held, kv_blocks; // what it said it can hold; what it is to use
+    uint32_t host_index, n_on_host;     // among those of the group that share its machine
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // of this epoch, 0 until Formed
     // Of the rank, whoever has it:
     bool digest_pinned; // a group ran with experts_pinned
     uint64_t experts_pinned;
-    uint32_t n_counters;     // n_layers * this rank's experts
+    uint32_t n_counters;     // layers of its stage * this rank's experts
     uint64_t *counters_seen; // [n_counters], owned: the last cumulative numbers in this epoch
 };
 
@@ -67,8 +68,10 @@ struct members {
     int64_t deadline_ns; // what members_deadline said then
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // the leader's own, of this epoch
-    bool shared_pinned;   // a group ran with shared_digest
-    uint64_t shared_digest;
+    struct shared_pin {
+        bool pinned; // a group ran with digest
+        uint64_t digest;
+    } * shared;              // [pp][tp], owned: of the ranks that hold the same, but for experts
     uint64_t *expert_tokens; // [n_layers][n_experts], owned
     uint64_t version, beats;
     int64_t epoch_since_ns; // it began to form or, later, got ready: for the log

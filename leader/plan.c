@@ -93,12 +93,14 @@ static bool take_block(struct sched *s, struct seq *q) {
 // False: the sequence had to leave.
 static bool plan_decode(struct sched *s, struct step_plan *step, struct seq *q) {
     if (q->n_sampling >= q->max_tokens) return true; // its last token is already on the way
-    if (pages_needed(q->n_planned + 1) > q->n_blocks && !take_block(s, q)) return false;
     bool known = seq_generated(q) == q->n_sampling;
+    if (s->config.n_batches > 1 && !known) return true;
+    if (pages_needed(q->n_planned + 1) > q->n_blocks && !take_block(s, q)) return false;
     struct planned *p = plan_rows(s, step, q, 1, true);
     if (!known) p->tokens = NULL;
     step->ranks[q->rank].n_answered++;
     step->n_decode_tokens++;
+    s->ranks[q->rank].decodes--;
     return true;
 }
 
@@ -107,7 +109,10 @@ static bool plan_decode(struct sched *s, struct step_plan *step, struct seq *q) 
 // step yet.
 static void plan_decodes(struct sched *s, struct step_plan *step, struct sched_rank *k) {
     struct list_node *n = list_first(&k->running);
-    while (n != NULL) {
+    k->decodes = s->config.n_batches > 1
+                     ? (k->running.count + s->config.n_batches - 1) / s->config.n_batches
+                     : UINT32_MAX;
+    while (n != NULL && k->decodes > 0) {
         struct seq *q = seq_of(n);
         if (q->state == REQ_DECODING && !plan_decode(s, step, q)) return; // it was the last
         n = list_next(&k->running, n);

@@ -71,8 +71,8 @@ static void fill_group(Moesaic__V1__GetServerInfoResponse *m, struct serving *s,
                        const struct leader_view *view) {
     m->ready = s->engine->ready(s->engine->self) && !s->draining;
     m->state = text_of(s->draining ? "the server is shutting down" : view->state);
-    m->ranks_wanted = view->n_ranks;
-    for (uint32_t i = 0; i < view->n_ranks; i++)
+    m->ranks_wanted = view->layout.n_ranks;
+    for (uint32_t i = 0; i < view->layout.n_ranks; i++)
         m->ranks_present += is_present(&view->members[i]);
     m->epoch = view->epoch;
 }
@@ -145,15 +145,15 @@ static void fill_load(Moesaic__V1__GetLoadResponse *m, struct serving *s,
 static int pack_load(struct serving *s, const struct leader_view *view, struct buf *out,
                      struct api_error *e) {
     Moesaic__V1__GetLoadResponse m = MOESAIC__V1__GET_LOAD_RESPONSE__INIT;
-    Moesaic__V1__RankLoad *ranks = mem_array(view->n_ranks, sizeof *ranks);
-    Moesaic__V1__RankLoad **list = mem_array(view->n_ranks, sizeof *list);
+    Moesaic__V1__RankLoad *ranks = mem_array(view->layout.n_ranks, sizeof *ranks);
+    Moesaic__V1__RankLoad **list = mem_array(view->layout.n_ranks, sizeof *list);
     bool ok = ranks != NULL && list != NULL;
-    for (uint32_t i = 0; i < view->n_ranks && ok; i++) {
+    for (uint32_t i = 0; i < view->layout.n_ranks && ok; i++) {
         fill_rank(&ranks[i], i, &view->members[i]);
         list[i] = &ranks[i];
     }
     m.ranks = list;
-    m.n_ranks = view->n_ranks;
+    m.n_ranks = view->layout.n_ranks;
     fill_load(&m, s, view);
     if (ok) rpc_pack(out, &m.base);
     mem_free(list);

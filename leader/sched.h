@@ -1,6 +1,9 @@
 // sched.h: who runs when: the queue, each rank's slots and block tables, and the plan of the next
 // step.
 //
+// What is called a rank here is what has requests and a KV cache of its own: a DP group, whose
+// ranks all follow one plan (drive.c).
+//
 // Owned by the scheduler thread; knows no fabric and no clock. Requests come from the mailbox
 // (leader.c), plans go to drive.c, which brings the results back. Continuous batching: in each step
 // decodes come first, then the next chunks of prompts in the order of arrival, then new requests
@@ -17,6 +20,10 @@
 // the same tokens and salt shares them, also within the same step: a rank writes all keys and
 // values of a layer before it reads any. A request goes to the rank that holds most of its
 // beginning, unless that one is much busier than another.
+//
+// Where layers are in stages (pipeline parallel), n_batches steps are on the way at once. So that
+// no stage idles, each takes its share of the decodes; and none has a row whose token is not known,
+// as the first stage could not wait for the last.
 #ifndef MOESAIC_LEADER_SCHED_H
 #define MOESAIC_LEADER_SCHED_H
 
@@ -27,7 +34,9 @@ struct sched;
 struct seq; // one request inside the scheduler
 
 struct sched_config {
-    uint32_t n_ranks;
+    uint32_t n_ranks;                // DP groups
+    uint32_t n_batches;              // over which a rank's decodes are spread; 0 or 1: each step
+                                     // has all
     uint32_t max_num_seqs;           // slots a rank
     uint32_t max_num_batched_tokens; // rows a rank and step
     uint32_t max_model_len, vocab;

@@ -55,6 +55,7 @@ struct sched_rank {
     uint64_t generation_tokens; // sampled here since the start
     uint32_t n_free_slots;
     uint32_t budget;      // rows left in the step that is being planned
+    uint32_t decodes;     // that it still takes
     uint32_t items;       // of steering, the same
     uint32_t score_items; // of scored rows, the same
     uint32_t names;       // of blocks, the same

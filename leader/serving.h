@@ -24,7 +24,7 @@ struct serving {
     const char *fingerprint; // build and model
     const char *version, *build_id;
     const struct keys *keys; // who may ask; NULL: everybody
-    uint32_t max_model_len, n_ranks;
+    uint32_t max_model_len;
     // For who asks what serves here; nothing else depends on them.
     uint64_t model_digest;
     const char *dtype, *kv_dtype; // names

@@ -142,7 +142,7 @@ static void request_histograms(struct page *p, const struct meter *m) {
 
 static void member_families(struct page *p, const struct leader_view *v) {
     metrics_family(p->out, "moesaic_worker_state", "gauge", "1 for the state a worker is in.");
-    for (uint32_t i = 0; i < v->n_ranks; i++) {
+    for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
         for (uint32_t k = 0; k <= MEMBER_LOST; k++) {
             buf_reset(&p->labels);
             number_label(p, "worker", i);
@@ -153,24 +153,31 @@ static void member_families(struct page *p, const struct leader_view *v) {
     }
     const char *const kv_name = "moesaic_worker_kv_blocks_used";
     metrics_family(p->out, kv_name, "gauge", "KV blocks in use on a worker.");
-    for (uint32_t i = 0; i < v->n_ranks; i++) {
+    for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
         buf_reset(&p->labels);
         metrics_count(p->out, kv_name, number_label(p, "worker", i), v->members[i].kv_blocks_used);
     }
     const char *const run_name = "moesaic_worker_requests_running";
     metrics_family(p->out, run_name, "gauge", "Requests in slots of a worker.");
-    for (uint32_t i = 0; i < v->n_ranks; i++) {
+    for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
         buf_reset(&p->labels);
         metrics_count(p->out, run_name, number_label(p, "worker", i), v->members[i].n_running);
     }
 }
 
+// The first of those that hold it.
+static uint32_t expert_worker(const struct serving *s, const struct leader_view *v, uint32_t layer,
+                              uint32_t expert) {
+    const struct layout *l = &v->layout;
+    uint32_t stage = layout_layer_stage(l, s->spec->n_layers, layer);
+    uint32_t ep = layout_expert_owner(l, s->spec->router.n_experts, expert);
+    return layout_expert_rank(l, stage, ep, 0);
+}
+
 static void expert_family(struct page *p, const struct serving *s, const struct leader_view *v) {
     const char *const name = "moesaic_expert_tokens_total";
     uint32_t n_experts = s->spec->router.n_experts;
-    struct layout layout;
     if (n_experts == 0 || v->expert_tokens == NULL) return;
-    if (layout_make(&layout, v->n_ranks, NULL) != 0) return;
     metrics_family(p->out, name, "counter",
                    "Tokens that each expert computed, on the worker that holds it.");
     for (uint32_t l = 0; l < s->spec->n_layers; l++) {
@@ -179,7 +186,7 @@ static void expert_family(struct page *p, const struct serving *s, const struct 
             buf_reset(&p->labels);
             number_label(p, "layer", l);
             number_label(p, "expert", x);
-            number_label(p, "worker", layout_expert_owner(&layout, n_experts, x));
+            number_label(p, "worker", expert_worker(s, v, l, x));
             metrics_count(p->out, name, &p->labels, v->expert_tokens[(size_t)l * n_experts + x]);
         }
     }
@@ -218,10 +225,10 @@ static void step_families(struct page *p, const struct leader_view *v) {
     gauge(p, "moesaic_epoch", (double)v->epoch, "Grows with every change of the membership.");
     gauge(p, "moesaic_ready", v->ready, "1 while a group serves.");
     uint32_t n_ready = 0;
-    for (uint32_t i = 0; i < v->n_ranks; i++)
+    for (uint32_t i = 0; i < v->layout.n_ranks; i++)
         n_ready += v->members[i].state == MEMBER_READY;
     gauge(p, "moesaic_workers_ready", n_ready, "Workers in the serving group.");
-    gauge(p, "moesaic_workers_wanted", v->n_ranks, "Workers that make a group.");
+    gauge(p, "moesaic_workers_wanted", v->layout.n_ranks, "Workers that make a group.");
     p->model = model;
 }
 

@@ -49,7 +49,7 @@ static const char *group_name(enum readiness r, const struct leader_view *v) {
 static void group(struct buf *out, const struct serving *s, const struct leader_view *v) {
     uint64_t done = 0, total = 0;
     uint32_t n_ready = 0;
-    for (uint32_t i = 0; i < v->n_ranks; i++) {
+    for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
         const struct member_view *k = &v->members[i];
         bool present = k->state != MEMBER_FREE && k->state != MEMBER_LOST;
         n_ready += k->state == MEMBER_READY;
@@ -61,7 +61,7 @@ static void group(struct buf *out, const struct serving *s, const struct leader_
     member_text(out, "reason", r == NOT_READY_GROUP ? v->state : readiness_sentence(r));
     buf_format(out, "\"ready\":%s,", r == READY ? "true" : "false");
     member_count(out, "epoch", v->epoch);
-    member_count(out, "workers_wanted", v->n_ranks);
+    member_count(out, "workers_wanted", v->layout.n_ranks);
     member_count(out, "workers_ready", n_ready);
     member_real(out, "load_share", total == 0 ? -1 : (double)done / (double)total);
 }
@@ -183,9 +183,9 @@ void status_json(struct buf *out, struct serving *s) {
     recent(out, s);
     membership(out, &view.counts);
     buf_text(out, "\"workers\":[");
-    for (uint32_t i = 0; i < view.n_ranks; i++)
+    for (uint32_t i = 0; i < view.layout.n_ranks; i++)
         worker(out, &view.members[i], now_ns);
-    if (view.n_ranks > 0) close_as(out, "");
+    if (view.layout.n_ranks > 0) close_as(out, "");
     buf_text(out, "]}\n");
     leader_view_finish(&view);
 }

@@ -30,15 +30,16 @@ int view_create(struct view **out, const struct view_sources *sources) {
     v->n_tokens = (size_t)sources->n_layers * sources->n_experts;
     v->members_version = UINT64_MAX; // so that the first refresh publishes
     pthread_mutex_init(&v->lock, NULL);
-    v->members = mem_array(sources->n_ranks, sizeof *v->members);
+    v->members = mem_array(sources->layout.n_ranks, sizeof *v->members);
     v->expert_tokens = mem_array(v->n_tokens, sizeof *v->expert_tokens);
-    v->recent_counts = mem_array((size_t)WINDOW_SLOTS * sources->n_ranks, sizeof *v->recent_counts);
+    v->recent_counts =
+        mem_array((size_t)WINDOW_SLOTS * sources->layout.n_ranks, sizeof *v->recent_counts);
     if (v->members == NULL || v->expert_tokens == NULL || v->recent_counts == NULL) {
         view_destroy(v);
         return ERR_FATAL_NOMEM;
     }
-    window_init(&v->recent, v->recent_counts, sources->n_ranks, env_now_ns(sources->env));
-    v->now.n_ranks = sources->n_ranks;
+    window_init(&v->recent, v->recent_counts, sources->layout.n_ranks, env_now_ns(sources->env));
+    v->now.layout = sources->layout;
     *out = v;
     return 0;
 }
@@ -70,14 +71,17 @@ static void fill_numbers(struct leader_view *now, const struct sched_counts *sch
     now->requests_lost = sched->requests_lost;
 }
 
+// Requests and blocks are the DP group's, whichever of its ranks is asked; tokens are of the one
+// that samples, and sums are over groups.
 static void publish_rank(struct view *v, uint32_t rank, int64_t now_ns) {
     struct member_view *k = &v->members[rank];
     struct sched_rank_counts counts;
     uint64_t before = k->generation_tokens;
     members_view(v->sources.members, rank, k);
-    sched_count_rank(v->sources.sched, rank, &counts);
+    sched_count_rank(v->sources.sched, layout_place(&v->sources.layout, rank).dp, &counts);
     k->n_running = counts.n_running;
     k->kv_blocks_used = counts.blocks_used;
+    if (!layout_answers(&v->sources.layout, rank)) return;
     k->generation_tokens = counts.generation_tokens;
     if (counts.generation_tokens > before)
         window_add(&v->recent, now_ns, rank, counts.generation_tokens - before);
@@ -97,7 +101,7 @@ static void publish(struct view *v, const struct sched_counts *sched,
     members_count(s->members, &now->counts);
     members_sentence(s->members, now->state, sizeof now->state);
     now->kv_blocks = now->kv_blocks_used = 0;
-    for (uint32_t i = 0; i < s->n_ranks; i++)
+    for (uint32_t i = 0; i < s->layout.n_ranks; i++)
         publish_rank(v, i, now_ns);
     if (v->n_tokens > 0)
         memcpy(v->expert_tokens, members_expert_tokens(s->members),
@@ -130,7 +134,7 @@ int64_t view_refresh(struct view *v, int64_t now_ns) {
 
 int view_copy(struct view *v, struct leader_view *out) {
     int64_t now_ns = env_now_ns(v->sources.env);
-    struct member_view *members = mem_array(v->sources.n_ranks, sizeof *members);
+    struct member_view *members = mem_array(v->sources.layout.n_ranks, sizeof *members);
     uint64_t *tokens = mem_array(v->n_tokens, sizeof *tokens);
     if (members == NULL || tokens == NULL) {
         mem_free(members);
@@ -139,10 +143,10 @@ int view_copy(struct view *v, struct leader_view *out) {
     }
     pthread_mutex_lock(&v->lock);
     *out = v->now;
-    memcpy(members, v->members, v->sources.n_ranks * sizeof *members);
+    memcpy(members, v->members, v->sources.layout.n_ranks * sizeof *members);
     memcpy(tokens, v->expert_tokens, v->n_tokens * sizeof *tokens);
     double span_s = window_span_s(&v->recent, now_ns);
-    for (uint32_t i = 0; i < v->sources.n_ranks; i++)
+    for (uint32_t i = 0; i < v->sources.layout.n_ranks; i++)
         members[i].tokens_per_s = (double)window_sum(&v->recent, now_ns, i) / span_s;
     pthread_mutex_unlock(&v->lock);
     out->members = members;

@@ -16,7 +16,8 @@ struct view_sources {
     const struct sched *sched;
     const struct drive *drive;
     struct env *env;
-    uint32_t n_ranks, n_layers, n_experts;
+    struct layout layout;
+    uint32_t n_layers, n_experts;
 };
 
 int view_create(struct view **out, const struct view_sources *sources);

@@ -12,6 +12,11 @@ static uint32_t spread(uint32_t n, uint32_t parts, uint32_t part) {
     return (uint32_t)((uint64_t)part * n / parts);
 }
 
+// The part that has thing i: the largest whose first one is not above it.
+static uint32_t owner(uint32_t n, uint32_t parts, uint32_t i) {
+    return (uint32_t)((((uint64_t)i + 1) * parts - 1) / n);
+}
+
 int layout_make(struct layout *out, uint32_t n_ranks, struct err_text *e) {
     struct layout l = {
         .n_ranks = n_ranks, .pp = 1, .dp = n_ranks, .tp = 1, .ep = n_ranks, .etp = 1};
@@ -72,6 +77,11 @@ uint32_t layout_expert_rank(const struct layout *l, uint32_t stage, uint32_t ep,
     return (stage * l->ep + ep) * l->etp + etp;
 }
 
+bool layout_answers(const struct layout *l, uint32_t rank) {
+    const struct layout_place p = layout_place(l, rank);
+    return p.stage == l->pp - 1 && p.tp == 0;
+}
+
 uint32_t layout_layer_first(const struct layout *l, uint32_t n_layers, uint32_t stage) {
     check(stage <= l->pp);
     return spread(n_layers, l->pp, stage);
@@ -79,6 +89,11 @@ uint32_t layout_layer_first(const struct layout *l, uint32_t n_layers, uint32_t 
 
 uint32_t layout_layer_count(const struct layout *l, uint32_t n_layers, uint32_t stage) {
     return layout_layer_first(l, n_layers, stage + 1) - layout_layer_first(l, n_layers, stage);
+}
+
+uint32_t layout_layer_stage(const struct layout *l, uint32_t n_layers, uint32_t layer) {
+    check(layer < n_layers);
+    return owner(n_layers, l->pp, layer);
 }
 
 uint32_t layout_expert_first(const struct layout *l, uint32_t n_experts, uint32_t rank) {
@@ -92,8 +107,7 @@ uint32_t layout_expert_count(const struct layout *l, uint32_t n_experts, uint32_
 
 uint32_t layout_expert_owner(const struct layout *l, uint32_t n_experts, uint32_t expert) {
     check(expert < n_experts);
-    // The largest place whose first expert is not above this one.
-    return (uint32_t)((((uint64_t)expert + 1) * l->ep - 1) / n_experts);
+    return owner(n_experts, l->ep, expert);
 }
 
 uint32_t layout_row_first(const struct layout *l, uint32_t n_rows, uint32_t tp) {

@@ -30,6 +30,11 @@ struct layout_place {
 // The layout that every model can have: each rank holds all weights but the experts (dp = ep =
 // n_ranks). ERR_FATAL_CONFIG for a number of workers that nothing can have.
 int layout_make(struct layout *out, uint32_t n_ranks, struct err_text *e);
+// The same, for a number that is known to be lawful.
+static inline struct layout layout_even(uint32_t n_ranks) {
+    return (struct layout){
+        .n_ranks = n_ranks, .pp = 1, .dp = n_ranks, .tp = 1, .ep = n_ranks, .etp = 1};
+}
 // The rules that hold for every model; ERR_FATAL_CONFIG with the one that is broken.
 int layout_check(const struct layout *l, struct err_text *e);
 // As people read it: "pp 1 dp 8 tp 2 ep 8 etp 2".
@@ -40,6 +45,8 @@ bool layout_equal(const struct layout *a, const struct layout *b);
 struct layout_place layout_place(const struct layout *l, uint32_t rank);
 uint32_t layout_rank(const struct layout *l, uint32_t stage, uint32_t dp, uint32_t tp);
 uint32_t layout_expert_rank(const struct layout *l, uint32_t stage, uint32_t ep, uint32_t etp);
+// The rank of each DP group that samples and has what the leader asked for.
+bool layout_answers(const struct layout *l, uint32_t rank);
 static inline uint32_t layout_stage_ranks(const struct layout *l) {
     return l->dp * l->tp;
 }
@@ -48,6 +55,7 @@ static inline uint32_t layout_stage_ranks(const struct layout *l) {
 // layers.
 uint32_t layout_layer_first(const struct layout *l, uint32_t n_layers, uint32_t stage);
 uint32_t layout_layer_count(const struct layout *l, uint32_t n_layers, uint32_t stage);
+uint32_t layout_layer_stage(const struct layout *l, uint32_t n_layers, uint32_t layer);
 
 // Experts [first, first + count) of every layer of its stage live on rank, or a part of each does.
 // A rank may own none when there are more places than experts; n_experts 0 = dense model.

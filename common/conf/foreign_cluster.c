@@ -2,20 +2,19 @@
 #include "common/conf/foreign.h"
 
 static const struct foreign_row rows[] = {
-    {FOREIGN_REFUSED,
-     "vs: tensor-parallel-size= v: -tp= s: tp-size= tp= moe-dense-tp-size= "
-     "shared-experts-tp-size= t: num-shard=",
-     .fine = "1",
-     .says = "use --data-parallel-size N with N workers: the experts of each layer are spread "
-             "over all of them"},
+    {FOREIGN_IDLE, "s: moe-dense-tp-size= shared-experts-tp-size=",
+     .says = "dense layers are split as attention is, where no sum would change; shared experts "
+             "are whole on each worker"},
     {FOREIGN_REFUSED, "t: sharded=", .fine = "false",
-     .says = "use --data-parallel-size N with N workers: the experts of each layer are spread "
-             "over all of them"},
-    {FOREIGN_REFUSED,
-     "vs: pipeline-parallel-size= v: -pp= s: pp-size= pp= pp-max-micro-batch-size= "
-     "max-micro-batch-size= pp-async-batch-depth=",
-     .fine = "1 0",
-     .says = "every worker has all layers; use --data-parallel-size N with N workers"},
+     .says = "use --tensor-parallel-size N, or --workers N"},
+    {FOREIGN_IDLE, "s: pp-max-micro-batch-size= max-micro-batch-size= pp-async-batch-depth=",
+     .says =
+         "the requests that run are spread over as many steps as there are stages, and over one "
+         "more at --pipeline-depth 2"},
+    {FOREIGN_REFUSED, "s: enable-dp-attention",
+     .says = "attention is always each data parallel group's own, but with this flag SGLang's "
+             "tensor parallel size counts all workers: leave it out and divide that size by the "
+             "data parallel one"},
     {FOREIGN_REFUSED,
      "vs: decode-context-parallel-size= dcp-comm-backend= v: -dcp= prefill-context-parallel-size= "
      "-pcp= dcp-q-replicate dcp-kv-cache-interleave-size= cp-kv-cache-interleave-size= s: "
@@ -23,12 +22,11 @@ static const struct foreign_row rows[] = {
      "attention-data-parallel-size= moe-dp-size= moe-data-parallel-size= dwdp-size= "
      "enable-prefill-cp cp-strategy= enable-cp-decode-attn-tp dcp-replicate-q-proj "
      "enable-kv-cache-sharding",
-     .fine = "1", .says = "a sequence stays whole on one worker"},
+     .fine = "1", .says = "a sequence's keys and values are not split by position"},
     {FOREIGN_IMPLIED,
-     "v: enable-expert-parallel -ep s: enable-dp-attention enable-ep-moe enable-deepep-moe "
-     "enable-dp-lm-head",
-     .says = "attention runs on each worker for its own sequences and experts are spread over all "
-             "workers"},
+     "v: enable-expert-parallel -ep s: enable-ep-moe enable-deepep-moe enable-dp-lm-head",
+     .says = "experts are spread over all workers of a stage, as far as "
+             "--expert-tensor-parallel-size does not say otherwise"},
     {FOREIGN_REFUSED,
      "v: data-parallel-size-local= -dpl= data-parallel-address= -dpa= data-parallel-rpc-port= "
      "-dpp= data-parallel-rank= -dpn= data-parallel-start-rank= -dpr= data-parallel-external-lb "

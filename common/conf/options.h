@@ -118,11 +118,13 @@ struct leader_options {
     struct control_options control;
     const char *dtype, *kv_cache_dtype, *generation_config, *scheduling_policy, *log_level,
         *log_format, *interface, *transports;
-    uint32_t data_parallel_size;   // 0 = lws_group_size - 1 in a group, else 1
-    uint32_t expert_parallel_size; // 0 = the data parallel size
-    uint32_t lws_group_size;       // 0 = not in a group
-    uint32_t local_workers;        // of the group, started by the leader itself
-    uint32_t max_model_len;        // 0 = the model's
+    uint32_t workers; // 0 = from the others
+    uint32_t pipeline_parallel_size, data_parallel_size, tensor_parallel_size; // 0 = chosen
+    uint32_t expert_parallel_size, expert_tensor_parallel_size;
+    uint64_t worker_memory;  // 0 = this machine's share, or not known
+    uint32_t lws_group_size; // 0 = not in a group
+    uint32_t local_workers;  // of the group, started by the leader itself
+    uint32_t max_model_len;  // 0 = the model's
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
     uint32_t http_timeout; // seconds
     struct memory_share kv_cache_memory;

@@ -88,17 +88,33 @@ static const struct option leader_options[] = {
      .help =
          "A gRPC connection older than this (give or take a tenth) takes no more calls, so that "
          "clients spread over new servers; those it has go on. 0: never."},
+    {"workers", OPTION_UINT, LEADER(workers), .fallback = "0", .argument = "N", .max = RANKS_MAX,
+     .help = "Workers that make a group. 0: one less than lws-group-size, else the product of the "
+             "parallel sizes or local-workers, whichever is more."},
+    {"pipeline-parallel-size", OPTION_UINT, LEADER(pipeline_parallel_size), .fallback = "0",
+     .argument = "N", .max = RANKS_MAX,
+     .help = "Stages that the layers are spread over. 0, here and below: chosen "
+             "(docs/operations.md, Layouts)."},
     {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
      .argument = "N", .max = RANKS_MAX,
-     .help = "Number of workers; each has its own KV cache and requests. 0: one less than "
-             "lws-group-size, else local-workers, else 1."},
+     .help = "Groups of workers with a KV cache and requests of their own."},
+    {"tensor-parallel-size", OPTION_UINT, LEADER(tensor_parallel_size), .fallback = "0",
+     .argument = "N", .max = RANKS_MAX,
+     .help = "Workers that share each request: attention, dense layers and vocabulary are split."},
+    {"expert-parallel-size", OPTION_UINT, LEADER(expert_parallel_size), .fallback = "0",
+     .argument = "N", .max = RANKS_MAX,
+     .help = "Places that each layer's experts are spread over."},
+    {"expert-tensor-parallel-size", OPTION_UINT, LEADER(expert_tensor_parallel_size),
+     .fallback = "0", .argument = "N", .max = RANKS_MAX,
+     .help = "Workers of such a place, each with a part of its experts: data x tensor parallel is "
+             "expert x expert tensor parallel."},
+    {"worker-memory", OPTION_BYTES, LEADER(worker_memory), .fallback = "0", .argument = "SIZE",
+     .help = "Memory of each worker, for the choice of sizes that are not given. 0: local workers' "
+             "share of this machine's; of others it is not known, and everything fits."},
     {"local-workers", OPTION_UINT, LEADER(local_workers), .fallback = "0", .argument = "N",
      .max = RANKS_MAX,
      .help = "Workers of the group that the leader starts on this machine, keeps running and stops "
              "(docs/operations.md). 0: all are started elsewhere."},
-    {"expert-parallel-size", OPTION_UINT, LEADER(expert_parallel_size), .fallback = "0",
-     .argument = "N", .max = RANKS_MAX,
-     .help = "Workers that each layer's experts are spread over. 0, or the data parallel size."},
     {"lws-group-size", OPTION_UINT, LEADER(lws_group_size), .fallback = "0", .argument = "N",
      .max = RANKS_MAX + 1, .lws = "LWS_GROUP_SIZE",
      .help = "Pods of this LeaderWorkerSet group, the leader included; 0: not in one."},
@@ -106,10 +122,10 @@ static const struct option leader_options[] = {
      .max = POSITIONS_MAX,
      .help = "Longest prompt plus output. 0: the model's own context length."},
     {"max-num-seqs", OPTION_UINT, LEADER(max_num_seqs), .fallback = "64", .argument = "N", .min = 1,
-     .max = SEQS_MAX, .help = "Sequences that run at once on each worker."},
+     .max = SEQS_MAX, .help = "Sequences that run at once in each data parallel group."},
     {"max-num-batched-tokens", OPTION_UINT, LEADER(max_num_batched_tokens), .fallback = "512",
      .argument = "TOKENS", .min = 1, .max = BATCHED_TOKENS_MAX,
-     .help = "Token budget of one step on each worker; longer prompts run in chunks."},
+     .help = "Token budget of one step of each data parallel group; longer prompts run in chunks."},
     {"max-num-queued-reqs", OPTION_UINT, LEADER(max_num_queued_reqs), .fallback = "1024",
      .argument = "N", .min = 1, .max = 1000000,
      .help = "Choices waiting or running before new requests get 429."},
@@ -120,7 +136,8 @@ static const struct option leader_options[] = {
              "wait for its reader; large ones get a second more for each 64 KiB."},
     {"pipeline-depth", OPTION_UINT, LEADER(pipeline_depth), .fallback = "2", .argument = "N",
      .min = 1, .max = PIPELINE_DEPTH_MAX,
-     .help = "Steps in flight: 2 plans the next step while one runs."},
+     .help = "Steps in flight: 2 plans the next step while one runs. Each stage after the first "
+             "has one more."},
     {"dtype", OPTION_CHOICE, LEADER(dtype), .fallback = "auto", .argument = "TYPE",
      .choices = "auto|float32|float16|bfloat16",
      .help = "Format to hold weights in; auto: the checkpoint's."},

@@ -148,7 +148,7 @@ static int make_leader(struct err_text *e) {
                                    .build_id = "test",
                                    .dtype = "auto",
                                    .kv_dtype = DTYPE_F32,
-                                   .n_ranks = 2,
+                                   .layout = layout_even(2),
                                    .max_num_seqs = 4,
                                    .max_num_batched_tokens = 16,
                                    .max_model_len = 64,

@@ -85,7 +85,8 @@ static int io_begin(void *context, uint8_t *address, size_t *address_bytes, stru
 
 static int io_connect(void *context, const struct fabric_group *group, struct err_text *e) {
     struct fake_cluster *f = context;
-    check(f->open && group->self == f->leader.n_ranks && group->n_peers == f->leader.n_ranks + 1);
+    check(f->open && group->self == f->leader.layout.n_ranks &&
+          group->n_peers == f->leader.layout.n_ranks + 1);
     if (f->connect_error != 0) return err_set(e, f->connect_error, "planted");
     f->n_connect++;
     return 0;
@@ -102,7 +103,7 @@ static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
     struct fake_cluster *f = context;
     (void)epoch;
     if (f->ready_error != 0) return f->ready_error;
-    memcpy(f->kv_blocks, kv_blocks, f->leader.n_ranks * sizeof kv_blocks[0]);
+    memcpy(f->kv_blocks, kv_blocks, f->leader.layout.dp * sizeof kv_blocks[0]);
     f->n_ready++;
     return 0;
 }
@@ -114,8 +115,13 @@ static void io_lost(void *context, const char *reason) {
 }
 
 void fake_start(struct fake_cluster *f, uint32_t n_ranks) {
+    const struct layout layout = layout_even(n_ranks);
+    fake_start_layout(f, &layout);
+}
+
+void fake_start_layout(struct fake_cluster *f, const struct layout *layout) {
     memset(f, 0, sizeof *f);
-    check(n_ranks <= FAKE_RANKS_MAX);
+    check(layout->n_ranks <= FAKE_RANKS_MAX);
     f->env = (struct fake_env){.env.ops = &fake_ops, .now_ns = NS_PER_S, .random = 1};
     f->spec = (struct model_spec){
         .n_layers = 2, .vocab = 100, .max_position = 4096, .router.n_experts = 6};
@@ -125,7 +131,7 @@ void fake_start(struct fake_cluster *f, uint32_t n_ranks) {
                                        .build_id = FAKE_BUILD,
                                        .model_digest = FAKE_MODEL_DIGEST,
                                        .dtype = "auto",
-                                       .n_ranks = n_ranks,
+                                       .layout = *layout,
                                        .max_num_seqs = 4,
                                        .max_num_batched_tokens = 64,
                                        .max_model_len = 1024,
@@ -266,7 +272,7 @@ void fake_tick(struct fake_cluster *f) {
 }
 
 void fake_group(struct fake_cluster *f) {
-    uint32_t n = f->leader.n_ranks;
+    uint32_t n = f->leader.layout.n_ranks;
     for (uint64_t p = 1; p <= n; p++) {
         fake_hello(f, p, -1);
         fake_loaded(f, p, 100);

@@ -9,7 +9,7 @@
 #define FAKE_PEERS_MAX 600
 #define FAKE_BUILD "1.0+test"
 #define FAKE_MODEL_DIGEST UINT64_C(0xd1ce)
-#define FAKE_RANKS_MAX 4
+#define FAKE_RANKS_MAX 8
 
 struct fake_peer {
     uint32_t n_welcome, n_form, n_connect, n_close, n_leave, n_drop;
@@ -39,6 +39,7 @@ struct fake_cluster {
 };
 
 void fake_start(struct fake_cluster *f, uint32_t n_ranks);
+void fake_start_layout(struct fake_cluster *f, const struct layout *layout);
 void fake_finish(struct fake_cluster *f);
 void fake_pass(struct fake_cluster *f, int64_t ns); // moves the clock, without a tick
 

@@ -73,21 +73,36 @@ void group_form(struct group *g, uint32_t kv_blocks) {
     ck_assert_int_eq(sched_form(g->sched, blocks), 0);
 }
 
-void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budget,
-                 uint32_t depth) {
-    *g = (struct group){.depth = depth, .rng = 1};
-    g->config = (struct sched_config){.n_ranks = n_ranks,
-                                      .max_num_seqs = seqs,
-                                      .max_num_batched_tokens = budget,
-                                      .max_model_len = MODEL_LEN,
-                                      .vocab = VOCAB,
-                                      .digest = true,
-                                      .prefix_caching = true,
-                                      .recovery_timeout_ns = 1000};
+static void start(struct group *g, const struct sched_config *shape, uint32_t depth) {
+    ck_assert_uint_le(depth, DEPTH_TOP);
+    *g = (struct group){.depth = depth, .rng = 1, .config = *shape};
     ck_assert_int_eq(sched_create(&g->sched, &g->config, NULL), 0);
     ck_assert_int_eq(wire_create(&g->wire, &g->config), 0);
     for (uint32_t i = 0; i < depth; i++)
         ck_assert_int_eq(step_plan_init(&g->plans[i], &g->config), 0);
+}
+
+static struct sched_config shape_of(uint32_t n_ranks, uint32_t seqs, uint32_t budget) {
+    return (struct sched_config){.n_ranks = n_ranks,
+                                 .max_num_seqs = seqs,
+                                 .max_num_batched_tokens = budget,
+                                 .max_model_len = MODEL_LEN,
+                                 .vocab = VOCAB,
+                                 .digest = true,
+                                 .prefix_caching = true,
+                                 .recovery_timeout_ns = 1000};
+}
+
+void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budget,
+                 uint32_t depth) {
+    const struct sched_config shape = shape_of(n_ranks, seqs, budget);
+    start(g, &shape, depth);
+}
+
+void group_start_staged(struct group *g, uint32_t seqs, uint32_t budget, uint32_t depth) {
+    struct sched_config shape = shape_of(1, seqs, budget);
+    shape.n_batches = depth;
+    start(g, &shape, depth);
 }
 
 void group_check(struct group *g) {

@@ -10,6 +10,7 @@
 #define VOCAB 97 // its last token makes rows that are not finite
 #define MODEL_LEN 300
 #define RANKS_TOP 4
+#define DEPTH_TOP 8
 #define CROWD 64
 
 struct sink {
@@ -30,13 +31,15 @@ struct group {
     struct wire *wire;
     uint32_t depth;
     struct toy_rank *ranks[RANKS_TOP];
-    struct step_plan plans[2];
-    struct wire_buffer buffers[2][RANKS_TOP];
+    struct step_plan plans[DEPTH_TOP];
+    struct wire_buffer buffers[DEPTH_TOP][RANKS_TOP];
     uint32_t first, n_flights;
     uint64_t rng;
 };
 
 void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budget, uint32_t depth);
+// Of stages: the decodes are spread over the depth's steps.
+void group_start_staged(struct group *g, uint32_t seqs, uint32_t budget, uint32_t depth);
 void group_form(struct group *g, uint32_t kv_blocks); // anew, with empty pages
 void group_finish(struct group *g);
 void group_check(struct group *g);                // the books balance

@@ -52,7 +52,8 @@ static void say_hello(struct toy_worker *w) {
 static void say_loaded(struct toy_worker *w) {
     Moesaic__Control__V1__Loaded l = MOESAIC__CONTROL__V1__LOADED__INIT;
     l.model_digest = w->cluster->config.model_digest;
-    l.shared_digest = 1;
+    const struct layout_place place = layout_place(&w->layout, w->rank_index);
+    l.shared_digest = 1 + place.stage * TOY_WORKERS_MAX + place.tp;
     l.experts_digest = 2 + w->rank_index;
     l.kv_blocks = 40 * w->n_ranks; // all share one machine
     SAY(w, LOADED, loaded, &l);
@@ -130,19 +131,14 @@ static void connect(struct toy_worker *w, const Moesaic__Control__V1__Connect *c
 
 #define DOWN(kind) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind
 
-static uint32_t toy_ranks(const Moesaic__Control__V1__Layout *wire) {
-    struct layout l;
-    check(layout_unpack(&l, wire, NULL) == 0);
-    return l.n_ranks;
-}
-
 static void hear(struct toy_worker *w, const struct channel_event *ev) {
     join_down *d = moesaic__control__v1__join_down__unpack(NULL, ev->bytes, ev->data);
     check(d != NULL);
     switch (d->kind_case) {
     case DOWN(WELCOME):
         w->rank_index = d->welcome->rank;
-        w->n_ranks = toy_ranks(d->welcome->layout);
+        check(layout_unpack(&w->layout, d->welcome->layout, NULL) == 0);
+        w->n_ranks = w->layout.n_ranks;
         say_loaded(w);
         break;
     case DOWN(FORM): form(w, d->form); break;
@@ -186,8 +182,26 @@ static void spoil(uint8_t **data, size_t *bytes, enum toy_fault fault) {
     moesaic__step__v1__step_result__free_unpacked(r, NULL);
 }
 
+// The first stage cannot wait for what the last one samples.
+static void check_tokens_known(const struct fabric_msg *m) {
+    Moesaic__Step__V1__StepPlan *plan =
+        moesaic__step__v1__step_plan__unpack(NULL, m->bytes, m->data);
+    for (size_t i = 0; i < plan->n_seqs; i++)
+        check(!plan->seqs[i]->token_from_slot);
+    moesaic__step__v1__step_plan__free_unpacked(plan, NULL);
+}
+
+static void empty(uint8_t *data, size_t *bytes) {
+    Moesaic__Step__V1__StepResult *r = moesaic__step__v1__step_result__unpack(NULL, *bytes, data);
+    Moesaic__Step__V1__StepResult copy = *r;
+    copy.n_seqs = 0;
+    *bytes = moesaic__step__v1__step_result__pack(&copy, data);
+    moesaic__step__v1__step_result__free_unpacked(r, NULL);
+}
+
 static void serve(struct toy_worker *w, struct fabric_msg *m) {
     size_t bytes;
+    if (w->layout.pp > 1) check_tokens_known(m);
     uint64_t idle = toy_idle_steps(w->rank);
     uint8_t *data = toy_step(w->rank, m->data, m->bytes, &bytes);
     uint64_t tag = fabric_tag(FABRIC_RESULT, m->tag >> 16, 0);
@@ -197,6 +211,7 @@ static void serve(struct toy_worker *w, struct fabric_msg *m) {
     enum toy_fault fault =
         due ? (enum toy_fault)atomic_exchange(&w->fault, TOY_HONEST) : TOY_HONEST;
     w->mute |= fault == TOY_SWALLOWS;
+    if (fault != TOY_ANSWERS && !layout_answers(&w->layout, w->rank_index)) empty(data, &bytes);
     if (fault == TOY_LIES || fault == TOY_GIVES_UP) spoil(&data, &bytes, fault);
     if (fault == TOY_CLOSES) {
         uint64_t epoch = w->epoch;
@@ -283,15 +298,20 @@ void toy_worker_kill(struct toy_cluster *c, uint32_t i) {
 // --- the leader
 
 void toy_cluster_config(struct toy_cluster *c, struct env *env, uint32_t n_ranks) {
-    c->spec = (struct model_spec){
-        .n_layers = 2, .vocab = TOY_VOCAB, .max_position = TOY_MODEL_LEN, .router.n_experts = 4};
+    c->spec = (struct model_spec){.n_layers = 4,
+                                  .vocab = TOY_VOCAB,
+                                  .max_position = TOY_MODEL_LEN,
+                                  .n_heads = 8,
+                                  .n_kv_heads = 2,
+                                  .inner_expert = 128,
+                                  .router.n_experts = 4};
     c->config = (struct leader_config){.env = env,
                                        .spec = &c->spec,
                                        .model = "toy",
                                        .model_digest = 42,
                                        .build_id = BUILD,
                                        .dtype = "auto",
-                                       .n_ranks = n_ranks,
+                                       .layout = layout_even(n_ranks),
                                        .max_num_seqs = 8,
                                        .max_num_batched_tokens = 64,
                                        .max_model_len = TOY_MODEL_LEN,

@@ -2,7 +2,7 @@
 // channel and fabric.
 //
 // Toy workers speak the whole protocol and run toy ranks; each can be told to misbehave at a step,
-// or be killed.
+// or be killed. In layouts where several follow one plan each runs it, and one has the answers.
 #ifndef MOESAIC_TESTS_HARNESS_TOY_CLUSTER_H
 #define MOESAIC_TESTS_HARNESS_TOY_CLUSTER_H
 
@@ -24,7 +24,8 @@ enum toy_fault {
     TOY_SWALLOWS, // answers no plan of this epoch any more
     TOY_LIES,     // answers with a token outside the vocabulary
     TOY_GIVES_UP, // answers that it could not run the plan
-    TOY_CLOSES    // says EpochClosed instead of answering
+    TOY_CLOSES,   // says EpochClosed instead of answering
+    TOY_ANSWERS   // although another rank has the answers
 };
 
 struct toy_cluster;
@@ -41,6 +42,7 @@ struct toy_worker {
     _Atomic bool gone;       // stop or kill
     // The thread's own:
     struct toy_rank *rank;
+    struct layout layout;
     uint32_t rank_index, n_ranks, kv_blocks;
     uint64_t epoch, nonce, steps, step_epoch;
     bool begun, running, mute;

@@ -146,7 +146,7 @@ static void leader_main(struct env *env, void *arg) {
         .build_id = BUILD_ID,
         .dtype = "auto",
         .kv_dtype = config->model->kv_dtype,
-        .n_ranks = config->n_workers,
+        .layout = config->layout.n_ranks != 0 ? config->layout : layout_even(config->n_workers),
         .max_num_seqs = config->max_num_seqs,
         .max_num_batched_tokens = config->max_num_batched_tokens,
         .max_model_len = config->max_model_len,

@@ -33,7 +33,8 @@ struct cluster_config {
     struct model_cache *model; // not owned
     const char *kernels;       // NULL = best
     uint32_t n_workers, max_num_seqs, max_num_batched_tokens, max_model_len, pipeline_depth;
-    uint32_t kv_blocks; // of each worker
+    struct layout layout; // n_ranks 0: n_workers, each with requests of its own
+    uint32_t kv_blocks;   // of each worker
     int64_t recovery_timeout_ns;
     bool no_prefix_caching;
     uint64_t leader_digest; // 0 = the model's

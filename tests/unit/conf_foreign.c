@@ -146,10 +146,13 @@ START_TEST(aliases_set_our_option) {
     ck_assert_uint_eq(leader.http_timeout, 9);
     noted("-c is taken as --max-model-len", false);
     accepted(LIST("--model-path=/s", "--context_length=77", "--max-running-requests", "5",
-                  "--chunked-prefill-size", "256", "--dp-size", "3"));
+                  "--chunked-prefill-size", "256", "--dp-size", "3", "--tp", "4", "--pp-size",
+                  "5"));
     ck_assert_str_eq(leader.model, "/s");
     ck_assert_uint_eq(leader.max_model_len, 77);
-    ck_assert_uint_eq(leader.data_parallel_size, 3);
+    ck_assert_uint_eq(leader.parallel.data_size, 3);
+    ck_assert_uint_eq(leader.parallel.tensor_size, 4);
+    ck_assert_uint_eq(leader.parallel.pipeline_size, 5);
     accepted(LIST("--model-id", "/t", "--max-total-tokens=99", "--max-batch-prefill-tokens", "64",
                   "--max-concurrent-requests", "7", "--hostname", "127.0.0.2", "-p", "82",
                   "--json-output"));
@@ -214,13 +217,13 @@ START_TEST(what_is_always_so_says_so_and_its_denial_warns) {
 END_TEST
 
 START_TEST(a_refused_flag_that_asks_for_nothing_is_let_through) {
-    accepted(LIST("-tp", "1", "--pipeline-parallel-size=1", "--quantization", "None",
-                  "--no-enable-lora", "--enable-eplb=false", "--moe-gpu-prefetch", "0", "--device",
-                  "cpu"));
-    noted("-tp asks for nothing", false);
-    refused(LIST("-tp", "2"), "-tp: use --data-parallel-size");
-    refused(LIST("--tensor-parallel-size=8"), "--data-parallel-size N");
-    refused(LIST("--tensor-parallel-size", "01"), "--data-parallel-size N");
+    accepted(LIST("-dcp", "1", "--nnodes=1", "--quantization", "None", "--no-enable-lora",
+                  "--enable-eplb=false", "--moe-gpu-prefetch", "0", "--device", "cpu"));
+    noted("-dcp asks for nothing", false);
+    refused(LIST("-dcp", "2"), "-dcp: a sequence's keys and values");
+    refused(LIST("--nnodes=8"), "moe-worker --leader");
+    refused(LIST("--nnodes", "01"), "moe-worker --leader");
+    refused(LIST("--enable-dp-attention"), "divide that size by the data parallel one");
     refused(LIST("--gpu-memory-utilization", "0.9"), "--kv-cache-memory");
     refused(LIST("--quantization"), "--dtype");
     refused(LIST("--speculative-config.model", "x"), "speculative decoding");
@@ -272,7 +275,7 @@ START_TEST(hostile_flags_are_refused) {
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         if (strcmp(bad[i], "--tp.") != 0) refused(LIST(bad[i]), "");
     }
-    refused(LIST("--tp.x.y", "2"), "--data-parallel-size");
+    refused(LIST("--dcp-size.x.y", "2"), "keys and values");
     refused(LIST("--%n%n%s", "2"), "unknown option");
     refused(LIST("--tensor-parallel", "2"), "did you mean --tensor-parallel-size?");
 }
@@ -281,17 +284,18 @@ END_TEST
 START_TEST(the_same_names_work_in_the_file) {
     static char path[] = "/tmp/moesaic-foreign-XXXXXX";
     FILE *f = fdopen(mkstemp(path), "w");
-    fputs("model: /y\ntensor_parallel_size: 1\nenable-chunked-prefill: true\ncontext-length: 64\n"
+    fputs("model: /y\ntensor_parallel_size: 2\nenable-chunked-prefill: true\ncontext-length: 64\n"
           "enable-prefix-caching: false\nthreads: 4\nquantization: null\n",
           f);
     fclose(f);
     accepted(LIST("--config", path));
     ck_assert_uint_eq(leader.max_model_len, 64);
+    ck_assert_uint_eq(leader.parallel.tensor_size, 2);
     noted("--enable-chunked-prefill is always so", false);
     f = fopen(path, "w");
-    fputs("model: /y\ntensor-parallel-size: 4\n", f);
+    fputs("model: /y\nnnodes: 4\n", f);
     fclose(f);
-    refused(LIST("--config", path), ":2: tensor-parallel-size: use --data-parallel-size N");
+    refused(LIST("--config", path), ":2: nnodes: start moe-worker");
     remove(path);
 }
 END_TEST

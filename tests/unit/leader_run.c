@@ -45,14 +45,19 @@ static void gate_await_held(void) {
     pthread_mutex_unlock(&gate.lock);
 }
 
-static void start(uint32_t n_ranks, uint32_t depth) {
-    toy_cluster_prepare(&c, n_ranks);
+static void start_layout(struct layout layout, uint32_t depth) {
+    toy_cluster_prepare(&c, layout.n_ranks);
+    c.config.layout = layout;
     c.config.pipeline_depth = depth;
     toy_cluster_start(&c);
     leader_on_step(c.leader, pass_gate, NULL); // no step can run before a worker is there
-    for (uint32_t i = 0; i < n_ranks; i++)
+    for (uint32_t i = 0; i < layout.n_ranks; i++)
         toy_worker_start(&c, i);
     toy_await_ready(&c, true);
+}
+
+static void start(uint32_t n_ranks, uint32_t depth) {
+    start_layout(layout_even(n_ranks), depth);
 }
 
 // A request's last event comes a moment before the last rank's answer gives its slot and blocks
@@ -125,6 +130,84 @@ START_TEST(run_answers_a_crowd_over_ranks_at_both_depths) {
 }
 END_TEST
 
+// {workers, pp, dp, tp, ep, etp}
+static const struct layout layouts[] = {{2, 2, 1, 1, 1, 1}, {2, 1, 1, 2, 1, 2}, {4, 4, 1, 1, 1, 1},
+                                        {6, 1, 3, 2, 6, 1}, {6, 3, 2, 1, 1, 2}, {8, 2, 2, 2, 2, 2}};
+#define N_LAYOUTS ((int)(sizeof layouts / sizeof *layouts))
+
+START_TEST(run_answers_a_crowd_in_layouts_where_workers_share_requests) {
+    static struct toy_client clients[CROWD];
+    struct toy_answer answers[CROWD];
+    struct leader_view v;
+    for (uint32_t depth = 1; depth <= 2; depth++) {
+        start_layout(layouts[_i], depth);
+        crowd_start(clients, answers, 1);
+        crowd_check(clients, answers);
+        expect_all_back();
+        ck_assert_int_eq(leader_view(c.leader, &v), 0);
+        ck_assert_uint_eq(v.kv_blocks, 40 * layouts[_i].dp); // each group's counted once
+        uint64_t sampled = 0;
+        for (uint32_t rank = 0; rank < layouts[_i].n_ranks; rank++) {
+            ck_assert(layout_answers(&layouts[_i], rank) || v.members[rank].generation_tokens == 0);
+            sampled += v.members[rank].generation_tokens;
+        }
+        ck_assert_uint_eq(sampled, v.generation_tokens);
+        leader_view_finish(&v);
+        toy_cluster_finish(&c);
+    }
+}
+END_TEST
+
+// Whichever rank it is: one that answers, or one whose answer is empty.
+START_TEST(run_replays_when_any_worker_of_a_layout_is_lost) {
+    static struct toy_client k;
+    const struct layout layout = {8, 2, 2, 2, 2, 2};
+    struct toy_answer answer;
+    start_layout(layout, 2);
+    toy_client_init(&k, 1);
+    struct request *r = toy_request(&k, 50, 200);
+    toy_answer(r, TOY_VOCAB, &answer);
+    ck_assert_int_eq(leader_submit(c.leader, r), 0);
+    for (uint32_t i = 0; i < layout.n_ranks; i++) {
+        toy_client_await(&k, 20 * (i + 1));
+        toy_worker_kill(&c, i);
+        toy_await_ready(&c, false);
+        toy_worker_start(&c, i);
+        toy_await_ready(&c, true);
+    }
+    toy_client_await_end(&k);
+    ck_assert_int_eq(k.finish, FINISH_LENGTH);
+    ck_assert_uint_eq(k.digest, answer.digest);
+    free(answer.tokens);
+    toy_client_finish(&k);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
+START_TEST(run_refuses_an_answer_of_a_worker_that_has_none) {
+    static struct toy_client k;
+    const struct layout layout = {4, 2, 1, 2, 1, 2};
+    struct leader_view v;
+    start_layout(layout, 1);
+    for (uint32_t i = 0; i < layout.n_ranks; i++)
+        atomic_store(&c.workers[i].fault, TOY_ANSWERS);
+    toy_client_init(&k, 1);
+    ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 10, 5)), 0);
+    toy_await_ready(&c, false);
+    for (uint32_t i = 0; i < layout.n_ranks; i++) {
+        toy_worker_stop(&c, i); // a refused one would stay away
+        toy_worker_start(&c, i);
+    }
+    toy_client_await_end(&k);
+    ck_assert_int_eq(k.finish, FINISH_LENGTH);
+    ck_assert_int_eq(leader_view(c.leader, &v), 0);
+    ck_assert_uint_ge(v.counts.lost, 1);
+    leader_view_finish(&v);
+    toy_client_finish(&k);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
 START_TEST(run_reports_steps_and_shows_what_happened) {
     static struct toy_client k;
     struct leader_view v;
@@ -142,7 +225,7 @@ START_TEST(run_reports_steps_and_shows_what_happened) {
     ck_assert_int_eq(leader_view(c.leader, &v), 0);
     ck_assert(v.ready);
     ck_assert_str_eq(v.state, "ready");
-    ck_assert_uint_eq(v.n_ranks, 2);
+    ck_assert_uint_eq(v.layout.n_ranks, 2);
     ck_assert_uint_eq(v.kv_blocks, 80);
     ck_assert_uint_eq(v.kv_blocks_used, 0);
     ck_assert_uint_eq(v.prompt_tokens, 70);
@@ -521,6 +604,10 @@ int main(void) {
     TCase *t = tcase_create("run");
     tcase_set_timeout(t, 300);
     tcase_add_test(t, run_answers_a_crowd_over_ranks_at_both_depths);
+    tcase_add_loop_test(t, run_answers_a_crowd_in_layouts_where_workers_share_requests, 0,
+                        N_LAYOUTS);
+    tcase_add_test(t, run_replays_when_any_worker_of_a_layout_is_lost);
+    tcase_add_test(t, run_refuses_an_answer_of_a_worker_that_has_none);
     tcase_add_test(t, run_reports_steps_and_shows_what_happened);
     tcase_add_test(t, run_ends_each_request_once_when_threads_abort_at_any_time);
     tcase_add_test(t, run_refuses_submits_when_the_mailbox_is_full_and_still_takes_aborts);

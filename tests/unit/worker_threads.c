@@ -145,7 +145,7 @@ static void start_leader(void) {
                                    .build_id = "test",
                                    .dtype = "auto",
                                    .kv_dtype = DTYPE_F32,
-                                   .n_ranks = N_WORKERS,
+                                   .layout = layout_even(N_WORKERS),
                                    .max_num_seqs = 4,
                                    .max_num_batched_tokens = 8,
                                    .max_model_len = 128,

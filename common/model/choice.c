@@ -1,0 +1,91 @@
+// choice.c: see choice.h.
+#include "common/model/choice.h"
+
+#include "common/base/check.h"
+#include "common/model/legal.h"
+
+uint32_t wish_workers(const struct layout_wish *w) {
+    const uint32_t sizes[] = {w->pp, w->dp, w->tp};
+    uint64_t n = 1, places = (uint64_t)(w->ep == 0 ? 1 : w->ep) * (w->etp == 0 ? 1 : w->etp);
+    for (int i = 0; i < 3 && n <= RANKS_MAX; i++)
+        n *= sizes[i] == 0 ? 1 : sizes[i];
+    // Sizes of expert parallelism say how many workers a stage has, where nothing else does.
+    if (w->dp == 0 && w->tp == 0) n *= places;
+    return n > RANKS_MAX ? RANKS_MAX + 1 : (uint32_t)n;
+}
+
+static bool is(uint32_t wanted, uint32_t size) {
+    return wanted == 0 || wanted == size;
+}
+
+static bool wanted(const struct layout_wish *w, const struct layout *l) {
+    return is(w->pp, l->pp) && is(w->dp, l->dp) && is(w->tp, l->tp) && is(w->ep, l->ep) &&
+           is(w->etp, l->etp);
+}
+
+static uint64_t bytes_of(const struct model_spec *s, const struct layout *l,
+                         const struct layout_need *need) {
+    return footprint_most(s, l, &need->types, need->n_tokens);
+}
+
+bool layout_fits(const struct model_spec *s, const struct layout *l,
+                 const struct layout_need *need) {
+    return need->memory_bytes == 0 || bytes_of(s, l, need) <= need->memory_bytes;
+}
+
+// Places without an expert: their workers have nothing to do while the others compute.
+static uint32_t idle_places(const struct model_spec *s, const struct layout *l) {
+    return l->ep > s->router.n_experts && s->router.n_experts > 0 ? l->ep - s->router.n_experts : 0;
+}
+
+static bool better(const struct model_spec *s, const struct layout *a, const struct layout *b,
+                   const struct layout_need *need) {
+    bool a_fits = layout_fits(s, a, need), b_fits = layout_fits(s, b, need);
+    if (a_fits != b_fits) return a_fits;
+    if (!a_fits) return bytes_of(s, a, need) < bytes_of(s, b, need);
+    if (a->pp != b->pp) return a->pp < b->pp;
+    if (a->tp != b->tp) return a->tp < b->tp;
+    uint32_t a_idle = idle_places(s, a), b_idle = idle_places(s, b);
+    return a_idle != b_idle ? a_idle < b_idle : a->etp < b->etp;
+}
+
+static uint32_t or_rest(uint32_t size, uint32_t whole, uint32_t part) {
+    if (size != 0) return size;
+    return whole / part > 0 ? whole / part : 1;
+}
+
+// The layout that the sizes given describe best, to be refused with its rule.
+static struct layout completed(const struct layout_wish *w) {
+    struct layout l = {.n_ranks = w->n_ranks, .pp = w->pp == 0 ? 1 : w->pp};
+    if (w->dp == 0) {
+        l.tp = w->tp == 0 ? 1 : w->tp;
+        l.dp = or_rest(0, w->n_ranks / l.pp, l.tp);
+    } else {
+        l.dp = w->dp;
+        l.tp = or_rest(w->tp, w->n_ranks / l.pp, l.dp);
+    }
+    uint64_t stage = (uint64_t)l.dp * l.tp;
+    uint32_t in_stage = stage > RANKS_MAX ? RANKS_MAX + 1 : (uint32_t)stage;
+    l.etp = w->etp != 0 ? w->etp : w->ep == 0 ? 1 : or_rest(0, in_stage, w->ep);
+    l.ep = or_rest(w->ep, in_stage, l.etp);
+    return l;
+}
+
+int layout_choose(struct layout *out, const struct model_spec *s, const struct layout_wish *w,
+                  const struct layout_need *need, struct err_text *e) {
+    struct layout all[LEGAL_LAYOUTS_MAX];
+    const struct layout *best = NULL;
+    uint32_t n = w->n_ranks == 0 || w->n_ranks > RANKS_MAX ? 0 : legal_list(s, w->n_ranks, all);
+    for (uint32_t i = 0; i < n; i++) {
+        if (!wanted(w, &all[i])) continue;
+        if (best == NULL || better(s, &all[i], best, need)) best = &all[i];
+    }
+    if (best == NULL) {
+        const struct layout refused = completed(w);
+        int err = legal_check(s, &refused, e);
+        check(err != 0);
+        return err;
+    }
+    *out = *best;
+    return 0;
+}

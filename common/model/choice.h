@@ -1,0 +1,34 @@
+// choice.h: the layout for what a person asked for (docs/operations.md, Layouts).
+#ifndef MOESAIC_COMMON_MODEL_CHOICE_H
+#define MOESAIC_COMMON_MODEL_CHOICE_H
+
+#include "common/model/footprint.h"
+
+// 0 = not given.
+struct layout_wish {
+    uint32_t n_ranks; // at least 1
+    uint32_t pp, dp, tp, ep, etp;
+};
+
+// What a rank must hold besides its weights, and in which memory.
+struct layout_need {
+    struct footprint_types types;
+    uint64_t n_tokens;     // whose pages must fit: one request of the greatest length
+    uint64_t memory_bytes; // of each worker; 0 = not known: everything fits
+};
+
+// How many workers the sizes ask for, those not given taken as 1; at most RANKS_MAX + 1.
+uint32_t wish_workers(const struct layout_wish *wish);
+
+// Among the legal layouts with the sizes that were given, those that fit the memory (if none does,
+// those that need least). Of these the one with the fewest stages, then the smallest TP, then the
+// smallest ETP that leaves no worker without experts: whole requests on each worker and whole
+// experts cost the fewest messages, and a pipeline makes a single request slower.
+// ERR_FATAL_CONFIG: there is none; the text names the rule and the nearest ones.
+int layout_choose(struct layout *out, const struct model_spec *spec, const struct layout_wish *wish,
+                  const struct layout_need *need, struct err_text *e);
+// Whether its ranks fit.
+bool layout_fits(const struct model_spec *spec, const struct layout *l,
+                 const struct layout_need *need);
+
+#endif
