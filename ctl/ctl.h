@@ -22,6 +22,7 @@ int bench_command(struct ctl *c);
 int experts_command(struct ctl *c);
 int ready_command(struct ctl *c);
 int status_command(struct ctl *c);
+int plan_command(struct ctl *c, const char *folder);
 int verify_command(struct ctl *c, const char *folder);
 
 #endif

@@ -18,6 +18,7 @@ static int help(void) {
            "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
            "moectl experts       show how many tokens each expert computed\n"
            "moectl ready         exit 0 when the leader can answer\n"
+           "moectl plan FOLDER   show how --workers N would be arranged for a model\n"
            "moectl verify FOLDER look at a model's folder: exit 0 when it can be served\n\n");
     options_print_help(&ctl_option_table, stdout);
     return 0;
@@ -60,6 +61,8 @@ static int run_command(struct ctl *c, const char *command, const char *prompt) {
         return prompt != NULL ? chat_command(c, prompt) : refuse(command, ": needs a PROMPT");
     if (strcmp(command, "verify") == 0)
         return prompt != NULL ? verify_command(c, prompt) : refuse(command, ": needs a FOLDER");
+    if (strcmp(command, "plan") == 0)
+        return prompt != NULL ? plan_command(c, prompt) : refuse(command, ": needs a FOLDER");
     int (*run)(struct ctl *) = strcmp(command, "bench") == 0     ? bench_command
                                : strcmp(command, "experts") == 0 ? experts_command
                                : strcmp(command, "ready") == 0   ? ready_command

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "ctl/cell.h"
+#include "ctl/places.h"
 #include "ctl/ranks.h"
 
 #define LABEL_COLUMNS 11
@@ -210,6 +211,23 @@ static void totals(struct buf *out, struct buf *line, const json_t *status) {
     finish_line(out, line);
 }
 
+static bool is_even(const json_t *l) {
+    return number_at(l, "pp") <= 1 && number_at(l, "tp") <= 1;
+}
+
+// Where every worker has requests and all layers, that says it all.
+static void layout(struct buf *out, struct buf *line, const json_t *l) {
+    static const char *const sizes[] = {"pp", "dp", "tp", "ep", "etp"};
+    if (!json_is_object(l)) return;
+    label(line, "layout");
+    for (int i = 0; i < 5; i++) {
+        buf_format(line, "%s ", sizes[i]);
+        count(line, l, sizes[i], "  ");
+    }
+    if (!is_even(l)) buf_text(line, "PLACE is stage.group.tp");
+    finish_line(out, line);
+}
+
 void overview_write(struct buf *out, const json_t *status, const struct overview_style *style) {
     struct buf line;
     buf_init(&line, 0);
@@ -218,8 +236,14 @@ void overview_write(struct buf *out, const json_t *status, const struct overview
     queue(out, &line, status);
     rates(out, &line, status);
     totals(out, &line, status);
+    const json_t *l = json_object_get(status, "layout");
+    layout(out, &line, l);
     out->failed |= line.failed;
     buf_finish(&line);
     buf_text(out, "\n");
-    ranks_write(out, json_object_get(status, "workers"), style);
+    const json_t *workers = json_object_get(status, "workers");
+    if (style->places)
+        places_write(out, workers, style);
+    else
+        ranks_write(out, workers, style, !is_even(l));
 }

@@ -11,6 +11,7 @@
 struct overview_style {
     unsigned rows_max; // of the table of workers; 0 = all
     bool colour;
+    bool places; // in place of speed: what each worker holds
 };
 
 // Lines of at most OVERVIEW_COLUMNS columns. What the object lacks is shown as "-" or left out.

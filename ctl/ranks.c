@@ -22,7 +22,7 @@ enum column {
     COL_STEPS,
     COL_RATE,
     COL_KV,
-    COL_KERNELS,
+    COL_KERNELS, // or the worker's place, where they are not all alike
     COL_CORES,
     COL_DATA,
     COLS
@@ -93,7 +93,15 @@ static void set_numbers(struct rank_row *r, const json_t *w) {
     cell_bytes(r->cells[COL_DATA], number_at(w, "bytes_sent") + number_at(w, "bytes_received"));
 }
 
-static void fill_row(struct rank_row *r, const json_t *w) {
+static void set_place(char cell[CELL_BYTES], const json_t *w) {
+    char parts[3][CELL_NUMBER_BYTES];
+    cell_count(parts[0], number_at(w, "stage"));
+    cell_count(parts[1], number_at(w, "dp_group"));
+    cell_count(parts[2], number_at(w, "tp_index"));
+    snprintf(cell, CELL_BYTES, "%.4s.%.4s.%.4s", parts[0], parts[1], parts[2]);
+}
+
+static void fill_row(struct rank_row *r, const json_t *w, bool placed) {
     const char *state = text_at(w, "state");
     *r = (struct rank_row){.name = text_at(w, "name"), .host = text_at(w, "host")};
     r->notable = notable_of(w, state);
@@ -103,11 +111,12 @@ static void fill_row(struct rank_row *r, const json_t *w) {
         snprintf(r->cells[i], CELL_BYTES, "-");
     cell_count(r->cells[COL_RANK], number_at(w, "rank"));
     set_state(r->cells[COL_STATE], w, state);
+    if (placed) set_place(r->cells[COL_KERNELS], w);
     if (r->notable == NOTABLE_FREE) return;
     cell_age(r->cells[COL_BEAT], r->beat_s);
     if (strcmp(state, "lost") == 0) return;
     const char *kernels = text_at(w, "kernels");
-    snprintf(r->cells[COL_KERNELS], CELL_BYTES, "%.6s", strcmp(kernels, "-") == 0 ? "-" : kernels);
+    if (!placed) snprintf(r->cells[COL_KERNELS], CELL_BYTES, "%.6s", kernels);
     set_numbers(r, w);
 }
 
@@ -173,10 +182,11 @@ static void write_row(struct buf *out, const struct rank_row *r, unsigned name, 
     }
 }
 
-static void write_head(struct buf *out, unsigned name, unsigned host) {
+static void write_head(struct buf *out, unsigned name, unsigned host, bool placed) {
     struct rank_row head = {.name = "NAME", .host = "HOST"};
     for (int i = 0; i < COLS; i++)
         snprintf(head.cells[i], CELL_BYTES, "%s", columns[i].head);
+    if (placed) snprintf(head.cells[COL_KERNELS], CELL_BYTES, "PLACE");
     write_row(out, &head, name, host);
 }
 
@@ -201,23 +211,30 @@ static void write_rest(struct buf *out, const struct rank_row *rows, size_t n) {
     buf_format(out, "; %s tokens/s (--all)\n", rate);
 }
 
-static void write_table(struct buf *out, struct rank_row *rows, size_t n, bool colour) {
+struct table {
+    struct rank_row *rows;
+    size_t n;
+    bool colour, placed;
+};
+
+static void write_table(struct buf *out, const struct table *t) {
     unsigned name, host;
-    share_columns(rows, n, &name, &host);
-    buf_text(out, colour ? "\x1b[1m" : "");
-    write_head(out, name, host);
-    buf_text(out, colour ? "\x1b[0m\n" : "\n");
-    for (size_t i = 0; i < n; i++) {
-        if (!rows[i].shown) continue;
-        const char *paint = colour ? colour_of(rows[i].notable) : "";
+    share_columns(t->rows, t->n, &name, &host);
+    buf_text(out, t->colour ? "\x1b[1m" : "");
+    write_head(out, name, host, t->placed);
+    buf_text(out, t->colour ? "\x1b[0m\n" : "\n");
+    for (size_t i = 0; i < t->n; i++) {
+        if (!t->rows[i].shown) continue;
+        const char *paint = t->colour ? colour_of(t->rows[i].notable) : "";
         buf_text(out, paint);
-        write_row(out, &rows[i], name, host);
+        write_row(out, &t->rows[i], name, host);
         buf_text(out, *paint != '\0' ? "\x1b[0m\n" : "\n");
     }
-    write_rest(out, rows, n);
+    write_rest(out, t->rows, t->n);
 }
 
-void ranks_write(struct buf *out, const json_t *workers, const struct overview_style *style) {
+void ranks_write(struct buf *out, const json_t *workers, const struct overview_style *style,
+                 bool placed) {
     size_t n = json_array_size(workers);
     struct rank_row *rows = mem_array(n, sizeof *rows);
     if (rows == NULL) {
@@ -225,8 +242,8 @@ void ranks_write(struct buf *out, const json_t *workers, const struct overview_s
         return;
     }
     for (size_t i = 0; i < n; i++)
-        fill_row(&rows[i], json_array_get(workers, i));
+        fill_row(&rows[i], json_array_get(workers, i), placed);
     choose_rows(rows, n, style->rows_max == 0 || n <= style->rows_max ? n : style->rows_max);
-    write_table(out, rows, n, style->colour);
+    write_table(out, &(struct table){rows, n, style->colour, placed});
     mem_free(rows);
 }

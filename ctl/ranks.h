@@ -5,7 +5,9 @@
 #include "ctl/overview.h"
 
 // When there are more than style->rows_max, those that a person should look at are shown, in the
-// order of ranks, and one line sums the others up.
-void ranks_write(struct buf *out, const json_t *workers, const struct overview_style *style);
+// order of ranks, and one line sums the others up. placed: say where each stands, as they are not
+// all alike.
+void ranks_write(struct buf *out, const json_t *workers, const struct overview_style *style,
+                 bool placed);
 
 #endif

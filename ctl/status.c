@@ -16,7 +16,7 @@
 #define EXIT_UNREACHED 1
 #define EXIT_NOT_READY 3
 #define ROWS_PIPED 40 // of workers, where no terminal's height says how many
-#define HEAD_LINES 14 // of everything else
+#define HEAD_LINES 15 // of everything else
 #define ROWS_LEAST 4
 #define JSON_DIGITS 12 // all that the leader writes; 17 would show how binary numbers miss them
 
@@ -63,7 +63,8 @@ static void show(struct screen *s, const struct buf *page, bool watching) {
 }
 
 static int draw(struct ctl *c, struct screen *s, const json_t *status) {
-    struct overview_style style = {.rows_max = rows_max(c, s), .colour = s->colour};
+    struct overview_style style = {
+        .rows_max = rows_max(c, s), .colour = s->colour, .places = c->options.places};
     struct buf page;
     buf_init(&page, 0);
     overview_write(&page, status, &style);

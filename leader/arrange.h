@@ -6,17 +6,13 @@
 #include "common/conf/options.h"
 #include "common/model/choice.h"
 
-// Sets o->workers: as given, else of the LeaderWorkerSet group, else as many as the sizes or
-// --local-workers ask for.
+// Sets o->parallel.workers: as given, else of the LeaderWorkerSet group, else as many as the sizes
+// or --local-workers ask for.
 int arrange_count(struct leader_options *o, struct err_text *e);
 
-// The layout of o->workers. max_model_len is set. ERR_FATAL_CONFIG names the flags and the rule.
+// The layout of so many workers, said in the log, and where that is text, on standard output as a
+// table. o->max_model_len is set. ERR_FATAL_CONFIG names the flags and the rule.
 int arrange_layout(struct layout *out, const struct leader_options *o,
-                   const struct model_spec *spec, const struct footprint_types *types,
-                   struct err_text *e);
-
-// Says it in the log, and where that is text, on standard output as a table.
-void arrange_explain(const struct layout *l, const struct leader_options *o,
-                     const struct model_spec *spec, const struct footprint_types *types);
+                   const struct footprint_model *model, struct err_text *e);
 
 #endif

@@ -64,9 +64,9 @@ struct local {
 // --- options
 
 static int check_sizes(const struct leader_options *o, struct err_text *e) {
-    if (o->local_workers <= o->workers) return 0;
+    if (o->local_workers <= o->parallel.workers) return 0;
     return err_set(e, ERR_FATAL_CONFIG, "--local-workers %u: the group has only %u workers (%s)",
-                   o->local_workers, o->workers,
+                   o->local_workers, o->parallel.workers,
                    o->lws_group_size > 1 ? "--lws-group-size, --workers" : "--workers");
 }
 
@@ -82,7 +82,7 @@ int local_resolve(struct leader_options *o, struct err_text *e) {
     int rc = check_sizes(o, e);
     if (rc == 0) rc = check_tls(o, e);
     if (rc != 0) return rc;
-    bool alone = o->local_workers == o->workers;
+    bool alone = o->local_workers == o->parallel.workers;
     bool tcp = strcmp(o->transports, "shm") != 0;
     if (alone && tcp && o->interface == NULL && getenv("UCX_NET_DEVICES") == NULL &&
         if_nametoindex("lo") != 0)
@@ -286,7 +286,7 @@ static void after_end(struct local *l, struct local_worker *w, const struct chil
 
 // Its place in the group, as far as it has one; NULL: none of this name.
 static const struct member_view *find_member(const struct leader_view *view, const char *name) {
-    for (uint32_t i = 0; view != NULL && i < view->n_ranks; i++) {
+    for (uint32_t i = 0; view != NULL && i < view->layout.n_ranks; i++) {
         const struct member_view *k = &view->members[i];
         if (k->state != MEMBER_FREE && strcmp(k->name, name) == 0) return k;
     }

@@ -240,10 +240,10 @@ static int open_fabric(struct process *p, struct err_text *e) {
 // Before any network is opened: who starts a group that cannot be should hear it at once.
 static int arrange(struct process *p, struct err_text *e) {
     const struct leader_options *o = &p->options;
+    struct footprint_model model;
     p->types = footprint_types_of(&p->spec, o->dtype, o->kv_cache_dtype);
-    int rc = arrange_layout(&p->layout, o, &p->spec, &p->types, e);
-    if (rc == 0) arrange_explain(&p->layout, o, &p->spec, &p->types);
-    return rc;
+    footprint_measure(&model, &p->spec, &p->types);
+    return arrange_layout(&p->layout, o, &model, e);
 }
 
 static int create_leader(struct process *p, struct err_text *e) {
@@ -494,7 +494,7 @@ static void destroy(struct process *p) {
 static void log_start(const struct leader_options *o) {
     log_event(LOG_INFO, "main", "starting", log_text("build", MOESAIC_BUILD_ID),
               log_uint("pid", (uint64_t)getpid()), log_text("model", o->model),
-              log_uint("workers", o->workers), log_text("dtype", o->dtype),
+              log_uint("workers", o->parallel.workers), log_text("dtype", o->dtype),
               log_text("kv_cache_dtype", o->kv_cache_dtype),
               log_uint("max_model_len", o->max_model_len),
               log_uint("max_num_seqs", o->max_num_seqs),

@@ -14,7 +14,7 @@
 #include "leader/answer.h"
 #include "leader/openapi.h"
 
-#define PARTS_MAX 24
+#define PARTS_MAX 32
 #define PART_BYTES_MAX 128
 
 struct object {
@@ -126,6 +126,7 @@ static const struct object statuses[] = {
       "limits: #StatusLimits",
       "recent: #StatusRecent",
       "membership: #StatusMembership",
+      "layout: #StatusLayout",
       "workers: #StatusWorker[]"}},
     {"StatusRequests",
      {"running: count", "waiting: count", "admitted: count", "admitted_max: count", "lost: count",
@@ -141,13 +142,35 @@ static const struct object statuses[] = {
     {"StatusMembership",
      {"joined: count", "refused: count", "lost: count", "left: count", "formed: count",
       "closed: count"}},
+    {"StatusLayout", {"pp: count", "dp: count", "tp: count", "ep: count", "etp: count"}},
     {"StatusWorker",
-     {"rank: count", "name: string", "host: string",
-      "state: =free|joined|loading|loaded|forming|ready|lost", "kernels: string", "cores: count",
-      "bytes_loaded: count", "bytes_to_load: count", "heartbeat_age_s: number?",
-      "engine_age_s: number?", "steps: count", "requests_running: count",
-      "generation_tokens: count", "tokens_per_s: number?", "kv_blocks: count",
-      "kv_blocks_used: count", "bytes_sent: count", "bytes_received: count"}},
+     {"rank: count",
+      "stage: count",
+      "dp_group: count",
+      "tp_index: count",
+      "ep_place: count",
+      "etp_index: count",
+      "first_layer: count",
+      "layers: count",
+      "first_expert: count",
+      "experts: count",
+      "name: string",
+      "host: string",
+      "state: =free|joined|loading|loaded|forming|ready|lost",
+      "kernels: string",
+      "cores: count",
+      "bytes_loaded: count",
+      "bytes_to_load: count",
+      "heartbeat_age_s: number?",
+      "engine_age_s: number?",
+      "steps: count",
+      "requests_running: count",
+      "generation_tokens: count",
+      "tokens_per_s: number?",
+      "kv_blocks: count",
+      "kv_blocks_used: count",
+      "bytes_sent: count",
+      "bytes_received: count"}},
 };
 
 // --- types to schemas

@@ -144,10 +144,38 @@ static void membership(struct buf *out, const struct member_counts *c) {
     close_as(out, "},");
 }
 
-static void worker(struct buf *out, const struct member_view *k, int64_t now_ns) {
+static void layout(struct buf *out, const struct layout *l) {
+    open(out, "layout");
+    member_count(out, "pp", l->pp);
+    member_count(out, "dp", l->dp);
+    member_count(out, "tp", l->tp);
+    member_count(out, "ep", l->ep);
+    member_count(out, "etp", l->etp);
+    close_as(out, "},");
+}
+
+// What the rank is for, whether or not a worker has it.
+static void place(struct buf *out, const struct serving *s, const struct layout *l, uint32_t rank) {
+    const struct layout_place p = layout_place(l, rank);
+    uint32_t n_layers = s->spec->n_layers, n_experts = s->spec->router.n_experts;
+    member_count(out, "stage", p.stage);
+    member_count(out, "dp_group", p.dp);
+    member_count(out, "tp_index", p.tp);
+    member_count(out, "ep_place", p.ep);
+    member_count(out, "etp_index", p.etp);
+    member_count(out, "first_layer", layout_layer_first(l, n_layers, p.stage));
+    member_count(out, "layers", layout_layer_count(l, n_layers, p.stage));
+    member_count(out, "first_expert", layout_expert_first(l, n_experts, rank));
+    member_count(out, "experts", layout_expert_count(l, n_experts, rank));
+}
+
+static void worker(struct buf *out, const struct serving *s, const struct leader_view *v,
+                   uint32_t rank, int64_t now_ns) {
+    const struct member_view *k = &v->members[rank];
     double age_s = (double)(now_ns - k->heard_ns) / (double)NS_PER_S;
     buf_text(out, "{");
-    member_count(out, "rank", k->rank);
+    member_count(out, "rank", rank);
+    place(out, s, &v->layout, rank);
     member_text(out, "name", k->name);
     member_text(out, "host", k->host);
     member_text(out, "state", status_worker_state(k->state));
@@ -182,9 +210,10 @@ void status_json(struct buf *out, struct serving *s) {
     numbers(out, s, &view);
     recent(out, s);
     membership(out, &view.counts);
+    layout(out, &view.layout);
     buf_text(out, "\"workers\":[");
     for (uint32_t i = 0; i < view.layout.n_ranks; i++)
-        worker(out, &view.members[i], now_ns);
+        worker(out, s, &view, i, now_ns);
     if (view.layout.n_ranks > 0) close_as(out, "");
     buf_text(out, "]}\n");
     leader_view_finish(&view);

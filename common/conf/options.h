@@ -110,6 +110,13 @@ struct control_options {
     bool insecure;                           // the token may travel in clear
 };
 
+// How the workers of a group are arranged. 0 = chosen.
+struct parallel_options {
+    uint32_t workers; // 0 = from the others
+    uint32_t pipeline_size, data_size, tensor_size, expert_size, expert_tensor_size;
+    uint64_t worker_memory; // 0 = not known, or this machine's share
+};
+
 struct leader_options {
     const char *model, *served_model_name, *host, *api_key_file, *api_key;
     const char *ssl_certfile, *ssl_keyfile, *ssl_ca_certs, *ssl_cert_reqs;
@@ -118,10 +125,7 @@ struct leader_options {
     struct control_options control;
     const char *dtype, *kv_cache_dtype, *generation_config, *scheduling_policy, *log_level,
         *log_format, *interface, *transports;
-    uint32_t workers; // 0 = from the others
-    uint32_t pipeline_parallel_size, data_parallel_size, tensor_parallel_size; // 0 = chosen
-    uint32_t expert_parallel_size, expert_tensor_parallel_size;
-    uint64_t worker_memory;  // 0 = this machine's share, or not known
+    struct parallel_options parallel;
     uint32_t lws_group_size; // 0 = not in a group
     uint32_t local_workers;  // of the group, started by the leader itself
     uint32_t max_model_len;  // 0 = the model's
@@ -149,12 +153,15 @@ struct worker_options {
 };
 
 struct ctl_options {
+    struct parallel_options parallel;
+    const char *dtype, *kv_cache_dtype;
+    uint32_t max_model_len; // 0 = the model's
     const char *url, *api_key_file, *api_key, *model, *concurrency;
     const char *ca_file, *cert_file, *key_file;
     float temperature;
     uint32_t max_tokens, requests, seed;
     int64_t watch; // ns, 0 = once
-    bool json, all;
+    bool json, all, places;
     bool ignore_eos, values;
     const char *rate, *arrivals, *lengths;
     int64_t duration; // ns

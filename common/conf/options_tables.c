@@ -8,6 +8,80 @@
 #define WORKER(field) .offset = offsetof(struct worker_options, field)
 
 // Options that both programs have.
+#define PARALLEL_OPTIONS(AT)                                                                       \
+    {"workers",                                                                                    \
+     OPTION_UINT,                                                                                  \
+     AT(parallel.workers),                                                                         \
+     .fallback = "0",                                                                              \
+     .argument = "N",                                                                              \
+     .max = RANKS_MAX,                                                                             \
+     .help =                                                                                       \
+         "Workers that make a group. 0: one less than lws-group-size, else the product of the "    \
+         "parallel sizes or local-workers, whichever is more."},                                   \
+        {"pipeline-parallel-size",                                                                 \
+         OPTION_UINT,                                                                              \
+         AT(parallel.pipeline_size),                                                               \
+         .fallback = "0",                                                                          \
+         .argument = "N",                                                                          \
+         .max = RANKS_MAX,                                                                         \
+         .help = "Stages that the layers are spread over. 0, here and below: chosen "              \
+                 "(docs/operations.md, Layouts)."},                                                \
+        {"data-parallel-size",                                                                     \
+         OPTION_UINT,                                                                              \
+         AT(parallel.data_size),                                                                   \
+         .fallback = "0",                                                                          \
+         .argument = "N",                                                                          \
+         .max = RANKS_MAX,                                                                         \
+         .help = "Groups of workers with a KV cache and requests of their own."},                  \
+        {"tensor-parallel-size",                                                                   \
+         OPTION_UINT,                                                                              \
+         AT(parallel.tensor_size),                                                                 \
+         .fallback = "0",                                                                          \
+         .argument = "N",                                                                          \
+         .max = RANKS_MAX,                                                                         \
+         .help = "Workers that share each request: attention, dense layers and vocabulary are "    \
+                 "split."},                                                                        \
+        {"expert-parallel-size",                                                                   \
+         OPTION_UINT,                                                                              \
+         AT(parallel.expert_size),                                                                 \
+         .fallback = "0",                                                                          \
+         .argument = "N",                                                                          \
+         .max = RANKS_MAX,                                                                         \
+         .help = "Places that each layer's experts are spread over."},                             \
+        {"expert-tensor-parallel-size",                                                            \
+         OPTION_UINT,                                                                              \
+         AT(parallel.expert_tensor_size),                                                          \
+         .fallback = "0",                                                                          \
+         .argument = "N",                                                                          \
+         .max = RANKS_MAX,                                                                         \
+         .help = "Workers of such a place, each with a part of its experts: data x tensor "        \
+                 "parallel is "                                                                    \
+                 "expert x expert tensor parallel."},                                              \
+    {                                                                                              \
+        "worker-memory", OPTION_BYTES, AT(parallel.worker_memory),                                 \
+            .fallback = "0", .argument = "SIZE",                                                   \
+            .help = "Memory of each worker, for the choice of sizes that are not given. 0: local " \
+                    "workers' "                                                                    \
+                    "share of this machine's; of others it is not known, and everything fits."     \
+    }
+
+#define TYPE_OPTIONS(AT)                                                                           \
+    {"dtype",                                                                                      \
+     OPTION_CHOICE,                                                                                \
+     AT(dtype),                                                                                    \
+     .fallback = "auto",                                                                           \
+     .argument = "TYPE",                                                                           \
+     .choices = "auto|float32|float16|bfloat16",                                                   \
+     .help = "Format to hold weights in; auto: the checkpoint's."},                                \
+    {                                                                                              \
+        "kv-cache-dtype", OPTION_CHOICE, AT(kv_cache_dtype),                                       \
+            .fallback = "auto", .argument = "TYPE",                                                \
+            .choices = "auto|float32|bfloat16|fp8|fp8_e4m3|int8|int8_per_token_head",              \
+            .help =                                                                                \
+                "Format of KV pages; auto: float32 for float32 weights, else bfloat16. fp8 is "    \
+                "fp8_e4m3, int8 is int8_per_token_head (docs/kv-types.md: what they cost)."        \
+    }
+
 #define COMMON_OPTIONS(AT)                                                                         \
     {"control-token-file", OPTION_STRING, AT(control.token_file), .argument = "FILE",              \
      .help = "File with the token that workers present and the leader checks."},                   \
@@ -88,29 +162,7 @@ static const struct option leader_options[] = {
      .help =
          "A gRPC connection older than this (give or take a tenth) takes no more calls, so that "
          "clients spread over new servers; those it has go on. 0: never."},
-    {"workers", OPTION_UINT, LEADER(workers), .fallback = "0", .argument = "N", .max = RANKS_MAX,
-     .help = "Workers that make a group. 0: one less than lws-group-size, else the product of the "
-             "parallel sizes or local-workers, whichever is more."},
-    {"pipeline-parallel-size", OPTION_UINT, LEADER(pipeline_parallel_size), .fallback = "0",
-     .argument = "N", .max = RANKS_MAX,
-     .help = "Stages that the layers are spread over. 0, here and below: chosen "
-             "(docs/operations.md, Layouts)."},
-    {"data-parallel-size", OPTION_UINT, LEADER(data_parallel_size), .fallback = "0",
-     .argument = "N", .max = RANKS_MAX,
-     .help = "Groups of workers with a KV cache and requests of their own."},
-    {"tensor-parallel-size", OPTION_UINT, LEADER(tensor_parallel_size), .fallback = "0",
-     .argument = "N", .max = RANKS_MAX,
-     .help = "Workers that share each request: attention, dense layers and vocabulary are split."},
-    {"expert-parallel-size", OPTION_UINT, LEADER(expert_parallel_size), .fallback = "0",
-     .argument = "N", .max = RANKS_MAX,
-     .help = "Places that each layer's experts are spread over."},
-    {"expert-tensor-parallel-size", OPTION_UINT, LEADER(expert_tensor_parallel_size),
-     .fallback = "0", .argument = "N", .max = RANKS_MAX,
-     .help = "Workers of such a place, each with a part of its experts: data x tensor parallel is "
-             "expert x expert tensor parallel."},
-    {"worker-memory", OPTION_BYTES, LEADER(worker_memory), .fallback = "0", .argument = "SIZE",
-     .help = "Memory of each worker, for the choice of sizes that are not given. 0: local workers' "
-             "share of this machine's; of others it is not known, and everything fits."},
+    PARALLEL_OPTIONS(LEADER),
     {"local-workers", OPTION_UINT, LEADER(local_workers), .fallback = "0", .argument = "N",
      .max = RANKS_MAX,
      .help = "Workers of the group that the leader starts on this machine, keeps running and stops "
@@ -138,13 +190,7 @@ static const struct option leader_options[] = {
      .min = 1, .max = PIPELINE_DEPTH_MAX,
      .help = "Steps in flight: 2 plans the next step while one runs. Each stage after the first "
              "has one more."},
-    {"dtype", OPTION_CHOICE, LEADER(dtype), .fallback = "auto", .argument = "TYPE",
-     .choices = "auto|float32|float16|bfloat16",
-     .help = "Format to hold weights in; auto: the checkpoint's."},
-    {"kv-cache-dtype", OPTION_CHOICE, LEADER(kv_cache_dtype), .fallback = "auto",
-     .argument = "TYPE", .choices = "auto|float32|bfloat16|fp8|fp8_e4m3|int8|int8_per_token_head",
-     .help = "Format of KV pages; auto: float32 for float32 weights, else bfloat16. fp8 is "
-             "fp8_e4m3, int8 is int8_per_token_head (docs/kv-types.md: what they cost)."},
+    TYPE_OPTIONS(LEADER),
     {"kv-cache-memory", OPTION_SHARE, LEADER(kv_cache_memory), .fallback = "10%",
      .argument = "SIZE",
      .help = "KV pages of each worker: bytes (512MiB), or per cent of the worker's memory, divided "
@@ -243,12 +289,20 @@ static const struct option ctl_options[] = {
      .help = "bench: how many requests run at once, one row each; 1,8,64 without --rate."},
     {"requests", OPTION_UINT, CTL(requests), .fallback = "0", .argument = "N", .max = 1000000,
      .help = "bench: requests of each row; 0: 64, or eight times the concurrency."},
+    PARALLEL_OPTIONS(CTL),
+    TYPE_OPTIONS(CTL),
+    {"max-model-len", OPTION_UINT, CTL(max_model_len), .fallback = "0", .argument = "TOKENS",
+     .max = POSITIONS_MAX,
+     .help = "plan: longest prompt plus output. 0: the model's own context length."},
     {"watch", OPTION_SECONDS, CTL(watch), .argument = "[SECONDS]", .min = 0.2, .max = 3600,
      .lone = "2", .help = "status: show it again every so many seconds; alone: every 2."},
     {"json", OPTION_BOOL, CTL(json), .fallback = "false",
      .help = "status: one JSON object a line (docs/operations.md)."},
+    {"places", OPTION_BOOL, CTL(places), .fallback = "false",
+     .help = "status: what each worker holds (layers, experts, weights) in place of how it does."},
     {"all", OPTION_BOOL, CTL(all), .fallback = "false",
-     .help = "status: a row for every worker, however many there are."},
+     .help =
+         "status, plan: a row for every worker, however many there are; plan: all layouts, too."},
     {"rate", OPTION_STRING, CTL(rate), .argument = "R[,R...]",
      .help =
          "bench: requests that come each second, whatever becomes of those before, one row each; "
@@ -286,12 +340,12 @@ const struct option_table worker_option_table = {
     &ctl_option_table,
     false};
 
-const struct option_table ctl_option_table = {
-    "moectl",
-    " COMMAND",
-    "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready; and moectl verify "
-    "FOLDER looks at a model's.",
-    ctl_options,
-    sizeof ctl_options / sizeof ctl_options[0],
-    &leader_option_table,
-    false};
+const struct option_table ctl_option_table = {"moectl",
+                                              " COMMAND",
+                                              "Talks to a leader: moectl chat PROMPT | status | "
+                                              "bench | experts | ready; and moectl plan | verify "
+                                              "FOLDER looks at a model's.",
+                                              ctl_options,
+                                              sizeof ctl_options / sizeof ctl_options[0],
+                                              &leader_option_table,
+                                              false};

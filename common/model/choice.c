@@ -1,8 +1,26 @@
 // choice.c: see choice.h.
 #include "common/model/choice.h"
 
+#include <stdio.h>
+
 #include "common/base/check.h"
 #include "common/model/legal.h"
+
+void wish_text(char out[WISH_TEXT_MAX], const struct layout_wish *w) {
+    const struct {
+        const char *flag;
+        uint32_t n;
+    } flags[] = {{"--workers", w->n_ranks},         {"--pipeline-parallel-size", w->pp},
+                 {"--data-parallel-size", w->dp},   {"--tensor-parallel-size", w->tp},
+                 {"--expert-parallel-size", w->ep}, {"--expert-tensor-parallel-size", w->etp}};
+    size_t n = 0;
+    out[0] = '\0';
+    for (int i = 0; i < 6 && n < WISH_TEXT_MAX; i++) {
+        if (flags[i].n == 0) continue;
+        n += (size_t)snprintf(out + n, WISH_TEXT_MAX - n, "%s%s %u", n > 0 ? " " : "",
+                              flags[i].flag, flags[i].n);
+    }
+}
 
 uint32_t wish_workers(const struct layout_wish *w) {
     const uint32_t sizes[] = {w->pp, w->dp, w->tp};
@@ -23,14 +41,12 @@ static bool wanted(const struct layout_wish *w, const struct layout *l) {
            is(w->etp, l->etp);
 }
 
-static uint64_t bytes_of(const struct model_spec *s, const struct layout *l,
-                         const struct layout_need *need) {
-    return footprint_most(s, l, &need->types, need->n_tokens);
+static uint64_t bytes_of(const struct layout *l, const struct layout_need *need) {
+    return footprint_most(need->model, l, need->n_tokens);
 }
 
-bool layout_fits(const struct model_spec *s, const struct layout *l,
-                 const struct layout_need *need) {
-    return need->memory_bytes == 0 || bytes_of(s, l, need) <= need->memory_bytes;
+bool layout_fits(const struct layout *l, const struct layout_need *need) {
+    return need->memory_bytes == 0 || bytes_of(l, need) <= need->memory_bytes;
 }
 
 // Places without an expert: their workers have nothing to do while the others compute.
@@ -38,11 +54,11 @@ static uint32_t idle_places(const struct model_spec *s, const struct layout *l) 
     return l->ep > s->router.n_experts && s->router.n_experts > 0 ? l->ep - s->router.n_experts : 0;
 }
 
-static bool better(const struct model_spec *s, const struct layout *a, const struct layout *b,
-                   const struct layout_need *need) {
-    bool a_fits = layout_fits(s, a, need), b_fits = layout_fits(s, b, need);
+static bool better(const struct layout *a, const struct layout *b, const struct layout_need *need) {
+    const struct model_spec *s = need->model->spec;
+    bool a_fits = layout_fits(a, need), b_fits = layout_fits(b, need);
     if (a_fits != b_fits) return a_fits;
-    if (!a_fits) return bytes_of(s, a, need) < bytes_of(s, b, need);
+    if (!a_fits) return bytes_of(a, need) < bytes_of(b, need);
     if (a->pp != b->pp) return a->pp < b->pp;
     if (a->tp != b->tp) return a->tp < b->tp;
     uint32_t a_idle = idle_places(s, a), b_idle = idle_places(s, b);
@@ -71,21 +87,27 @@ static struct layout completed(const struct layout_wish *w) {
     return l;
 }
 
-int layout_choose(struct layout *out, const struct model_spec *s, const struct layout_wish *w,
-                  const struct layout_need *need, struct err_text *e) {
+static int refuse(const struct layout_wish *w, const struct model_spec *s, struct err_text *e) {
+    const struct layout refused = completed(w);
+    struct err_text why;
+    char flags[WISH_TEXT_MAX];
+    int err = legal_check(s, &refused, &why);
+    check(err != 0);
+    wish_text(flags, w);
+    return err_set(e, err, "%s: %s", flags, why.text);
+}
+
+int layout_choose(struct layout *out, const struct layout_wish *w, const struct layout_need *need,
+                  struct err_text *e) {
+    const struct model_spec *s = need->model->spec;
     struct layout all[LEGAL_LAYOUTS_MAX];
     const struct layout *best = NULL;
     uint32_t n = w->n_ranks == 0 || w->n_ranks > RANKS_MAX ? 0 : legal_list(s, w->n_ranks, all);
     for (uint32_t i = 0; i < n; i++) {
         if (!wanted(w, &all[i])) continue;
-        if (best == NULL || better(s, &all[i], best, need)) best = &all[i];
+        if (best == NULL || better(&all[i], best, need)) best = &all[i];
     }
-    if (best == NULL) {
-        const struct layout refused = completed(w);
-        int err = legal_check(s, &refused, e);
-        check(err != 0);
-        return err;
-    }
+    if (best == NULL) return refuse(w, s, e);
     *out = *best;
     return 0;
 }

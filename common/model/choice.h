@@ -12,10 +12,14 @@ struct layout_wish {
 
 // What a rank must hold besides its weights, and in which memory.
 struct layout_need {
-    struct footprint_types types;
+    const struct footprint_model *model;
     uint64_t n_tokens;     // whose pages must fit: one request of the greatest length
     uint64_t memory_bytes; // of each worker; 0 = not known: everything fits
 };
+
+// The flags that were given, as a person wrote them: "--workers 8 --tensor-parallel-size 2".
+#define WISH_TEXT_MAX 192
+void wish_text(char out[WISH_TEXT_MAX], const struct layout_wish *wish);
 
 // How many workers the sizes ask for, those not given taken as 1; at most RANKS_MAX + 1.
 uint32_t wish_workers(const struct layout_wish *wish);
@@ -24,11 +28,10 @@ uint32_t wish_workers(const struct layout_wish *wish);
 // those that need least). Of these the one with the fewest stages, then the smallest TP, then the
 // smallest ETP that leaves no worker without experts: whole requests on each worker and whole
 // experts cost the fewest messages, and a pipeline makes a single request slower.
-// ERR_FATAL_CONFIG: there is none; the text names the rule and the nearest ones.
-int layout_choose(struct layout *out, const struct model_spec *spec, const struct layout_wish *wish,
+// ERR_FATAL_CONFIG: there is none; the text names flags, rule and the nearest ones.
+int layout_choose(struct layout *out, const struct layout_wish *wish,
                   const struct layout_need *need, struct err_text *e);
 // Whether its ranks fit.
-bool layout_fits(const struct model_spec *spec, const struct layout *l,
-                 const struct layout_need *need);
+bool layout_fits(const struct layout *l, const struct layout_need *need);
 
 #endif

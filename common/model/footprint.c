@@ -1,5 +1,7 @@
-// footprint.c: see footprint.h. Numbers of weights are counted as the worker lays them out.
+// footprint.c: see footprint.h.
 #include "common/model/footprint.h"
+
+#include "common/model/tensors.h"
 
 // The option table knows the choices; two of the pages' are vLLM's other names.
 struct footprint_types footprint_types_of(const struct model_spec *s, const char *dtype,
@@ -17,75 +19,111 @@ struct footprint_types footprint_types_of(const struct model_spec *s, const char
     return types;
 }
 
-static uint64_t attention(const struct model_spec *s, uint32_t tp) {
-    uint64_t hidden = s->hidden, heads = s->n_heads / tp;
-    uint64_t kv_heads = s->n_kv_heads > tp ? s->n_kv_heads / tp : 1;
-    uint64_t out = hidden * heads * spec_out_dim(s);
-    const struct mla_spec *m = &s->mla;
-    if (m->kv_rank == 0) return hidden * (heads + 2 * kv_heads) * s->head_dim + out;
-    uint64_t q_in = m->q_rank != 0 ? m->q_rank : hidden;
-    return hidden * m->q_rank + q_in * heads * (m->nope_dim + s->rope.dim) +
-           hidden * (m->kv_rank + s->rope.dim) + heads * m->kv_rank * (m->nope_dim + m->value_dim) +
-           out;
+// --- the model
+
+struct measure {
+    struct footprint_model *m;
+    uint64_t weight_bytes; // of one
+};
+
+// Where the bytes of a tensor of a layer count.
+static uint64_t *share_of(struct footprint_layer *l, enum tensor_kind kind) {
+    switch (kind) {
+    case TENSOR_Q:
+    case TENSOR_Q_BIAS:
+    case TENSOR_O:
+    case TENSOR_SINKS:
+    case TENSOR_UK:
+    case TENSOR_UV: return &l->by_heads;
+    case TENSOR_K:
+    case TENSOR_V:
+    case TENSOR_K_BIAS:
+    case TENSOR_V_BIAS: return &l->kv;
+    case TENSOR_GATE:
+    case TENSOR_UP:
+    case TENSOR_DOWN: return &l->dense;
+    default: return tensor_of_expert(kind) ? &l->experts : &l->whole;
+    }
 }
 
-static uint64_t ffn(const struct model_spec *s, uint64_t inner) {
-    return 3 * inner * s->hidden;
+static bool add(void *context, const struct tensor_want *want) {
+    struct measure *x = context;
+    enum tensor_kind kind = want->ref.kind;
+    uint64_t n = want->cols == 0 ? 4 : want->cols * x->weight_bytes;
+    n *= want->rows;
+    if (kind == TENSOR_EMBED)
+        x->m->embedding += n;
+    else if (kind == TENSOR_HEAD || kind == TENSOR_HEAD_BIAS)
+        x->m->head += n;
+    else if (kind == TENSOR_FINAL_NORM || kind == TENSOR_FINAL_NORM_BIAS)
+        x->m->final += n;
+    else
+        *share_of(&x->m->layers[want->ref.layer], kind) += n;
+    if (kind == TENSOR_EXPERT_DOWN_BIAS) x->m->layers[want->ref.layer].expert_rest += n;
+    return true;
 }
 
-// One layer without its routed experts. A dense layer that TP cannot split, and a shared expert,
-// are whole everywhere.
-static uint64_t layer(const struct model_spec *s, uint32_t index, uint32_t tp) {
-    uint64_t n = attention(s, tp);
-    if (s->ffn[index] == FFN_MOE)
-        return n + (uint64_t)s->router.n_experts * s->hidden + ffn(s, s->shared.inner);
-    bool split = spec_inner_segments(s->inner_dense) % tp == 0;
-    return n + ffn(s, split ? s->inner_dense / tp : s->inner_dense);
+void footprint_measure(struct footprint_model *out, const struct model_spec *spec,
+                       const struct footprint_types *types) {
+    *out = (struct footprint_model){.spec = spec, .kv_token = spec_kv_token_bytes(spec, types->kv)};
+    struct measure x = {out, dtype_bytes(types->weights)};
+    (void)tensors_each(spec, add, &x);
+    if (spec->tied_embeddings) out->head += out->embedding; // packed as a matrix of its own
+}
+
+// --- a rank
+
+static uint64_t layer(const struct footprint_model *m, uint32_t index, const struct layout *l,
+                      uint32_t n_experts) {
+    const struct footprint_layer *x = &m->layers[index];
+    const struct model_spec *s = m->spec;
+    uint32_t kv_parts = s->n_kv_heads < l->tp ? s->n_kv_heads : l->tp;
+    uint64_t n = x->whole + x->by_heads / l->tp + x->kv / kv_parts;
+    n += spec_inner_segments(s->inner_dense) % l->tp == 0 ? x->dense / l->tp : x->dense;
+    if (s->router.n_experts == 0) return n;
+    return n + ((x->experts - x->expert_rest) / l->etp + x->expert_rest) * n_experts /
+                   s->router.n_experts;
 }
 
 // Of a rank of this stage with so many experts a layer.
-static uint64_t weights(const struct model_spec *s, const struct layout *l, uint32_t stage,
+static uint64_t weights(const struct footprint_model *m, const struct layout *l, uint32_t stage,
                         uint32_t n_experts) {
-    uint32_t first = layout_layer_first(l, s->n_layers, stage);
-    uint32_t count = layout_layer_count(l, s->n_layers, stage);
-    uint64_t n = 0, table = (uint64_t)s->vocab * s->hidden;
-    for (uint32_t i = first; i < first + count; i++) {
-        n += layer(s, i, l->tp);
-        if (s->ffn[i] == FFN_MOE) n += n_experts * ffn(s, s->inner_expert / l->etp);
-    }
-    if (stage == 0) n += table;
-    if (stage == l->pp - 1) n += table / l->tp;
+    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
+    uint32_t count = layout_layer_count(l, m->spec->n_layers, stage);
+    uint64_t n = 0;
+    for (uint32_t i = first; i < first + count; i++)
+        n += layer(m, i, l, n_experts);
+    if (stage == 0) n += m->embedding;
+    if (stage == l->pp - 1) n += m->final + m->head / l->tp;
     return n;
 }
 
 // Layers without pages, where a model has some, are taken to be spread evenly.
-static uint64_t kv_token(const struct model_spec *s, const struct layout *l, uint32_t stage,
-                         enum dtype kv) {
-    uint32_t heads = spec_kv_heads(s), own = heads > l->tp ? heads / l->tp : 1;
-    return spec_kv_token_bytes(s, kv) * layout_layer_count(l, s->n_layers, stage) / s->n_layers *
-           own / heads;
+static uint64_t kv_token(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
+    uint32_t heads = spec_kv_heads(m->spec), own = heads > l->tp ? heads / l->tp : 1;
+    return m->kv_token * layout_layer_count(l, m->spec->n_layers, stage) / m->spec->n_layers * own /
+           heads;
 }
 
-void footprint_of(struct footprint *out, const struct model_spec *s, const struct layout *l,
-                  uint32_t rank, const struct footprint_types *types) {
+void footprint_of(struct footprint *out, const struct footprint_model *m, const struct layout *l,
+                  uint32_t rank) {
+    const struct model_spec *s = m->spec;
     uint32_t stage = layout_place(l, rank).stage;
     uint32_t n_experts = layout_expert_count(l, s->router.n_experts, rank);
     *out = (struct footprint){.first_layer = layout_layer_first(l, s->n_layers, stage),
                               .n_layers = layout_layer_count(l, s->n_layers, stage),
                               .first_expert = layout_expert_first(l, s->router.n_experts, rank),
                               .n_experts = n_experts,
-                              .weight_bytes =
-                                  weights(s, l, stage, n_experts) * dtype_bytes(types->weights),
-                              .kv_token_bytes = kv_token(s, l, stage, types->kv)};
+                              .weight_bytes = weights(m, l, stage, n_experts),
+                              .kv_token_bytes = kv_token(m, l, stage)};
 }
 
-uint64_t footprint_most(const struct model_spec *s, const struct layout *l,
-                        const struct footprint_types *types, uint64_t n_tokens) {
+uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,
+                        uint64_t n_tokens) {
     uint64_t most = 0;
-    uint32_t n_experts = (s->router.n_experts + l->ep - 1) / l->ep;
+    uint32_t n_experts = (m->spec->router.n_experts + l->ep - 1) / l->ep;
     for (uint32_t stage = 0; stage < l->pp; stage++) {
-        uint64_t bytes = weights(s, l, stage, n_experts) * dtype_bytes(types->weights) +
-                         n_tokens * kv_token(s, l, stage, types->kv);
+        uint64_t bytes = weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage);
         if (bytes > most) most = bytes;
     }
     return most;

@@ -1,19 +1,13 @@
 // footprint.h: what a rank of a layout holds: layers, experts, and bytes of weights and KV pages.
 //
-// Reckoned from the spec alone, before any tensor is read: norms, biases and padding are left out,
-// which are a per mille of a real model.
+// Reckoned from the spec alone, before any tensor is read: from the list of tensors (tensors.h) and
+// how each is split. Padding and routers that stay float32 are left out: a per mille of a real
+// model.
 #ifndef MOESAIC_COMMON_MODEL_FOOTPRINT_H
 #define MOESAIC_COMMON_MODEL_FOOTPRINT_H
 
 #include "common/base/layout.h"
 #include "common/model/spec.h"
-
-struct footprint {
-    uint32_t first_layer, n_layers;
-    uint32_t first_expert, n_experts; // of each layer; where etp > 1, a part of each
-    uint64_t weight_bytes;
-    uint64_t kv_token_bytes; // pages of one token of its DP group
-};
 
 // The formats that weights and pages are held in.
 struct footprint_types {
@@ -24,11 +18,35 @@ struct footprint_types {
 struct footprint_types footprint_types_of(const struct model_spec *spec, const char *dtype,
                                           const char *kv_cache_dtype);
 
+// Bytes of a model by how they are split. Made once; the rest is quick.
+struct footprint_model {
+    const struct model_spec *spec;
+    uint64_t embedding, head, final;
+    struct footprint_layer {
+        uint64_t whole;        // on every rank of the stage
+        uint64_t by_heads, kv; // split by query heads, by KV heads
+        uint64_t dense;        // split as far as the sum of its inner width allows
+        uint64_t experts;      // of all experts together
+        uint64_t expert_rest;  // of these, what every rank of ETP holds whole
+    } layers[LAYERS_MAX];
+    uint64_t kv_token; // of one token's pages over all layers and heads
+};
+
+void footprint_measure(struct footprint_model *out, const struct model_spec *spec,
+                       const struct footprint_types *types);
+
+struct footprint {
+    uint32_t first_layer, n_layers;
+    uint32_t first_expert, n_experts; // of each layer; where etp > 1, a part of each
+    uint64_t weight_bytes;
+    uint64_t kv_token_bytes; // pages of one token of its DP group
+};
+
 // layout is legal for the model.
-void footprint_of(struct footprint *out, const struct model_spec *spec, const struct layout *layout,
-                  uint32_t rank, const struct footprint_types *types);
+void footprint_of(struct footprint *out, const struct footprint_model *m,
+                  const struct layout *layout, uint32_t rank);
 // The most that any rank needs, with pages for n_tokens.
-uint64_t footprint_most(const struct model_spec *spec, const struct layout *layout,
-                        const struct footprint_types *types, uint64_t n_tokens);
+uint64_t footprint_most(const struct footprint_model *m, const struct layout *layout,
+                        uint64_t n_tokens);
 
 #endif

@@ -34,10 +34,10 @@ static const char *plural(uint32_t n) {
 // What the sizes mean, for who does not know them by heart.
 static void write_meaning(struct buf *out, const struct layout_table *t) {
     const struct layout *l = t->layout;
-    uint32_t n_experts = t->spec->router.n_experts;
+    uint32_t n_experts = t->model->spec->router.n_experts;
     if (l->pp > 1)
         buf_format(out, "  pp %-3u the %u layers are in %u stages of %u workers\n", l->pp,
-                   t->spec->n_layers, l->pp, layout_stage_ranks(l));
+                   t->model->spec->n_layers, l->pp, layout_stage_ranks(l));
     buf_format(out, "  dp %-3u %u group%s with requests and a KV cache of %s own\n", l->dp, l->dp,
                plural(l->dp), l->dp == 1 ? "its" : "their");
     if (l->tp > 1)
@@ -46,7 +46,7 @@ static void write_meaning(struct buf *out, const struct layout_table *t) {
     if (n_experts == 0) return;
     buf_format(out, "  ep %-3u the %u experts of a layer are on %u place%s", l->ep, n_experts,
                l->ep, plural(l->ep));
-    if (l->etp > 1) buf_format(out, " of %u workers, which split each expert", l->etp);
+    if (l->etp > 1) buf_format(out, ", each split over %u workers", l->etp);
     buf_text(out, "\n");
 }
 
@@ -54,7 +54,7 @@ static void write_row(struct buf *out, const struct layout_table *t, uint32_t ra
     const struct layout_place place = layout_place(t->layout, rank);
     struct footprint f;
     char layers[RANGE_TEXT], experts[RANGE_TEXT], weights[LAYOUT_BYTES_TEXT], kv[LAYOUT_BYTES_TEXT];
-    footprint_of(&f, t->spec, t->layout, rank, &t->types);
+    footprint_of(&f, t->model, t->layout, rank);
     range(layers, f.first_layer, f.n_layers);
     range(experts, f.first_expert, f.n_experts);
     if (t->layout->etp > 1 && f.n_experts > 0) {
@@ -63,7 +63,7 @@ static void write_row(struct buf *out, const struct layout_table *t, uint32_t ra
     }
     layout_bytes_text(weights, f.weight_bytes);
     layout_bytes_text(kv, f.kv_token_bytes);
-    buf_format(out, "%4u  %-5s  %-6s %5u %5u %4u  %-8s %-14s%10s %11s\n", rank,
+    buf_format(out, "%4u  %-5s  %-6s %5u %5u %4u  %-7s %-13s %9s %10s\n", rank,
                rank < t->n_local ? "local" : "-", "cpu", place.stage, place.dp, place.tp, layers,
                experts, weights, kv);
 }
@@ -74,9 +74,21 @@ void layout_table_write(struct buf *out, const struct layout_table *t) {
     layout_text(text, t->layout);
     buf_format(out, "layout of %u worker%s: %s\n", n, plural(n), text);
     write_meaning(out, t);
-    buf_format(out, "%4s  %-5s  %-6s %5s %5s %4s  %-8s %-14s%10s %11s\n", "RANK", "HOST", "DEVICE",
+    buf_format(out, "%4s  %-5s  %-6s %5s %5s %4s  %-7s %-13s %9s %10s\n", "RANK", "HOST", "DEVICE",
                "STAGE", "GROUP", "TP", "LAYERS", "EXPERTS", "WEIGHTS", "KV A TOKEN");
     for (uint32_t rank = 0; rank < shown; rank++)
         write_row(out, t, rank);
     if (shown < n) buf_format(out, "      and %u more\n", n - shown);
+}
+
+void layout_need_write(struct buf *out, const struct layout *l, const struct layout_need *need) {
+    char needs[LAYOUT_BYTES_TEXT], has[LAYOUT_BYTES_TEXT];
+    layout_bytes_text(needs, footprint_most(need->model, l, need->n_tokens));
+    layout_bytes_text(has, need->memory_bytes);
+    buf_format(out, "A worker needs up to %s, with one request of %llu tokens", needs,
+               (unsigned long long)need->n_tokens);
+    if (need->memory_bytes != 0)
+        buf_format(out, ",\nand can have %s%s", has,
+                   layout_fits(l, need) ? "" : ", which is too little");
+    buf_text(out, ".\n");
 }

@@ -3,18 +3,20 @@
 #define MOESAIC_COMMON_MODEL_LAYOUT_TABLE_H
 
 #include "common/base/buf.h"
-#include "common/model/footprint.h"
+#include "common/model/choice.h"
 
 struct layout_table {
-    const struct model_spec *spec;
+    const struct footprint_model *model;
     const struct layout *layout;
-    struct footprint_types types;
     uint32_t n_local;  // ranks below it are on this machine
     uint32_t rows_max; // 0 = all
 };
 
 // A head line, what it means, and a row for each rank. Bytes are reckoned (footprint.h).
 void layout_table_write(struct buf *out, const struct layout_table *t);
+
+// How much of its memory the worker that needs most needs: a line or two.
+void layout_need_write(struct buf *out, const struct layout *l, const struct layout_need *need);
 
 #define LAYOUT_BYTES_TEXT 24
 // "512 B", "13.4 MiB"

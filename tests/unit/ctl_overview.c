@@ -123,7 +123,15 @@ START_TEST(hostile_and_foreign_names_keep_the_width) {
         json_object_set_nocheck(status, "build", model);
         json_object_set_nocheck(status, "state", model);
         json_decref(model);
+        json_incref(status);
         mem_free(draw(status, 0));
+        struct overview_style places = {.places = true};
+        struct buf out;
+        buf_init(&out, 0);
+        overview_write(&out, status, &places);
+        check_picture(&out);
+        buf_finish(&out);
+        json_decref(status);
     }
 }
 END_TEST
@@ -144,10 +152,11 @@ END_TEST
 START_TEST(numbers_of_any_size_keep_the_width) {
     static const double numbers[] = {-1,     0,   0.004, 9.96, 99.96, 999.6,
                                      9999.6, 1e6, 1e12,  1e18, 1e30,  1e300};
-    static const char *const keys[] = {"rank",         "cores",          "heartbeat_age_s",
-                                       "engine_age_s", "steps",          "tokens_per_s",
-                                       "kv_blocks",    "kv_blocks_used", "bytes_sent",
-                                       "bytes_loaded", "bytes_to_load"};
+    static const char *const keys[] = {
+        "rank",          "cores",     "heartbeat_age_s", "engine_age_s", "steps",
+        "tokens_per_s",  "kv_blocks", "kv_blocks_used",  "bytes_sent",   "bytes_loaded",
+        "bytes_to_load", "stage",     "dp_group",        "tp_index",     "etp_index",
+        "first_layer",   "layers",    "first_expert",    "experts"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         json_t *w = worker(0, "w", "loading");
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -186,6 +195,45 @@ START_TEST(an_answer_that_lacks_everything_is_still_a_picture) {
     mem_free(draw(json_object(), 0));
     mem_free(draw(json_pack("{s:[i, s, n, {}]}", "workers", 1, "x"), 0));
     mem_free(draw(json_pack("{s:s, s:i}", "workers", "none", "model", 7), 0));
+}
+END_TEST
+
+static json_t *placed_status(int n) {
+    json_t *workers = json_array();
+    for (int i = 0; i < n; i++) {
+        json_t *w = worker(i, "w", "ready");
+        json_object_update_new(w, json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i}", "stage", 1,
+                                            "dp_group", i / 2, "tp_index", i % 2, "etp_index",
+                                            i % 2, "first_layer", 30, "layers", 31, "first_expert",
+                                            i / 2 * 8, "experts", 8));
+        json_array_append_new(workers, w);
+    }
+    json_t *status = status_of("seedling", workers);
+    json_object_set_new(
+        status, "layout",
+        json_pack("{s:i, s:i, s:i, s:i, s:i}", "pp", 2, "dp", 2, "tp", 2, "ep", 2, "etp", 2));
+    return status;
+}
+
+START_TEST(places_in_a_layout_are_shown_where_workers_are_not_alike) {
+    char *page = draw(placed_status(4), 0);
+    ck_assert_msg(has(page, "layout     pp 2   dp 2   tp 2   ep 2   etp 2   PLACE is stage") &&
+                      has(page, " PLACE ") && has(page, " 1.1.0 "),
+                  "%s", page);
+    mem_free(page);
+    struct overview_style style = {.rows_max = 3, .places = true};
+    struct buf out;
+    json_t *status = placed_status(4);
+    buf_init(&out, 0);
+    overview_write(&out, status, &style);
+    check_picture(&out);
+    buf_add(&out, "", 1);
+    ck_assert_msg(
+        has(out.data, "   2 ready   avx512     1     1   0 30-60   8-15 1/2    1000B node-17") &&
+            has(out.data, "and 1 more (--all)"),
+        "%s", out.data);
+    buf_finish(&out);
+    json_decref(status);
 }
 END_TEST
 
@@ -250,6 +298,7 @@ int main(void) {
     tcase_add_test(t, hostile_and_foreign_names_keep_the_width);
     tcase_add_test(t, numbers_of_any_size_keep_the_width);
     tcase_add_test(t, an_answer_that_lacks_everything_is_still_a_picture);
+    tcase_add_test(t, places_in_a_layout_are_shown_where_workers_are_not_alike);
     tcase_add_test(t, of_many_workers_those_in_trouble_are_shown_and_the_rest_counted);
     tcase_add_test(t, short_numbers_are_short_and_right);
     suite_add_tcase(suite, t);

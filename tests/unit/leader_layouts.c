@@ -125,30 +125,36 @@ END_TEST
 
 // --- the scheduler
 
+// A step has its share of the decodes, and each row's token is known.
+static void check_step(const struct step_plan *p, uint32_t most) {
+    ck_assert_uint_le(p->n_decode_tokens, most);
+    for (uint32_t i = 0; i < p->ranks[0].n_seqs; i++)
+        ck_assert_ptr_nonnull(p->ranks[0].seqs[i].tokens);
+}
+
+static void run_staged(struct group *g) {
+    uint32_t most = (10 + g->depth - 1) / g->depth, n_full = 0, n_steps = 0;
+    while (sched_has_work(g->sched)) {
+        for (; group_plan(g); n_steps++)
+            check_step(&g->plans[(g->first + g->n_flights - 1) % g->depth], most);
+        n_full += g->n_flights == (10 + most - 1) / most ? 1 : 0;
+        ck_assert(group_answer(g, 0));
+        group_check(g);
+    }
+    ck_assert_uint_ge(n_full * 10, n_steps * 8); // the stages are busy
+}
+
 START_TEST(stages_share_the_decodes_and_never_wait_for_a_token) {
     static struct sink sinks[10];
     struct toy_answer answers[10];
     for (uint32_t depth = 2; depth <= DEPTH_TOP; depth++) {
         struct group g;
+        uint64_t id = 1;
         group_start_staged(&g, 10, 512, depth);
         group_form(&g, 100);
-        uint64_t id = 1;
         for (uint32_t i = 0; i < 10; i++)
             sched_submit(g.sched, group_whole(&sinks[i], &id, 30, &answers[i]), 0);
-        uint32_t most = (10 + depth - 1) / depth, n_full = 0, n_steps = 0;
-        while (sched_has_work(g.sched)) {
-            while (group_plan(&g)) {
-                const struct step_plan *p = &g.plans[(g.first + g.n_flights - 1) % depth];
-                ck_assert_uint_le(p->n_decode_tokens, most);
-                for (uint32_t i = 0; i < p->ranks[0].n_seqs; i++)
-                    ck_assert_ptr_nonnull(p->ranks[0].seqs[i].tokens);
-                n_steps++;
-            }
-            n_full += g.n_flights == (10 + most - 1) / most ? 1 : 0;
-            ck_assert(group_answer(&g, 0));
-            group_check(&g);
-        }
-        ck_assert_uint_ge(n_full * 10, n_steps * 8); // the stages are busy
+        run_staged(&g);
         for (uint32_t i = 0; i < 10; i++) {
             group_expect(&sinks[i], &answers[i]);
             free(answers[i].tokens);

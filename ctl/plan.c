@@ -1,0 +1,75 @@
+// plan.c: moectl plan: how so many workers would be arranged for a model, without starting any.
+//
+// Exit codes: 0 there is such a layout and it fits, 1 the folder cannot be read, 2 there is none, 3
+// it does not fit the memory that was given.
+#include <stdio.h>
+
+#include "common/base/limits.h"
+#include "common/model/layout_table.h"
+#include "common/model/legal.h"
+#include "ctl/ctl.h"
+
+#define EXIT_NO_MODEL 1
+#define EXIT_NO_LAYOUT 2
+#define EXIT_TOO_LARGE 3
+#define ROWS_MAX 64
+
+static struct layout_wish wish_of(const struct parallel_options *p) {
+    struct layout_wish w = {p->workers,     p->pipeline_size, p->data_size,
+                            p->tensor_size, p->expert_size,   p->expert_tensor_size};
+    if (w.n_ranks == 0) w.n_ranks = wish_workers(&w);
+    return w;
+}
+
+// All that so many workers can be, and what each would need.
+static void write_choices(struct buf *out, const struct layout *chosen,
+                          const struct layout_need *need) {
+    struct layout all[LEGAL_LAYOUTS_MAX];
+    uint32_t n = legal_list(need->model->spec, chosen->n_ranks, all);
+    buf_format(out, "\nAll layouts of %u workers:\n%5s %5s %5s %5s %5s  %12s\n", chosen->n_ranks,
+               "PP", "DP", "TP", "EP", "ETP", "UP TO");
+    for (uint32_t i = 0; i < n; i++) {
+        char bytes[LAYOUT_BYTES_TEXT];
+        const struct layout *l = &all[i];
+        layout_bytes_text(bytes, footprint_most(need->model, l, need->n_tokens));
+        buf_format(out, "%5u %5u %5u %5u %5u  %12s%s%s\n", l->pp, l->dp, l->tp, l->ep, l->etp,
+                   bytes, layout_fits(l, need) ? "" : "  too large",
+                   layout_equal(l, chosen) ? "  the one above" : "");
+    }
+}
+
+static int write_plan(const struct ctl *c, const struct layout *l, const struct layout_need *need) {
+    const struct layout_table table = {
+        .model = need->model, .layout = l, .rows_max = c->options.all ? 0 : ROWS_MAX};
+    struct buf out;
+    buf_init(&out, 0);
+    layout_table_write(&out, &table);
+    layout_need_write(&out, l, need);
+    if (c->options.all) write_choices(&out, l, need);
+    if (!out.failed) fwrite(out.data, 1, out.bytes, stdout);
+    buf_finish(&out);
+    return layout_fits(l, need) ? 0 : EXIT_TOO_LARGE;
+}
+
+static int fail(int code, const struct err_text *e) {
+    fprintf(stderr, "moectl: %s\n", e->text);
+    return code;
+}
+
+int plan_command(struct ctl *c, const char *folder) {
+    const struct ctl_options *o = &c->options;
+    const struct layout_wish wish = wish_of(&o->parallel);
+    struct model_spec spec;
+    struct footprint_model model;
+    struct layout layout;
+    struct err_text e;
+    if (spec_load(&spec, folder, &e) != 0) return fail(EXIT_NO_MODEL, &e);
+    const struct footprint_types types = footprint_types_of(&spec, o->dtype, o->kv_cache_dtype);
+    footprint_measure(&model, &spec, &types);
+    const struct layout_need need = {.model = &model,
+                                     .n_tokens = o->max_model_len != 0 ? o->max_model_len
+                                                                       : spec.max_position,
+                                     .memory_bytes = o->parallel.worker_memory};
+    if (layout_choose(&layout, &wish, &need, &e) != 0) return fail(EXIT_NO_LAYOUT, &e);
+    return write_plan(c, &layout, &need);
+}
