@@ -38,7 +38,15 @@ void model_cache_open(struct model_cache *m, const char *folder) {
         must(layout_make(&m->layouts[n], n, &e), &e);
 }
 
+static void forget_other(struct model_cache *m) {
+    for (uint32_t rank = 0; rank < CLUSTER_WORKERS_MAX; rank++) {
+        weights_destroy(m->other_weights[rank]);
+        m->other_weights[rank] = NULL;
+    }
+}
+
 void model_cache_close(struct model_cache *m) {
+    forget_other(m);
     for (uint32_t n = 1; n <= CLUSTER_WORKERS_MAX; n++) {
         for (uint32_t rank = 0; rank < n; rank++)
             weights_destroy(m->weights[n][rank]);
@@ -53,9 +61,14 @@ static int lend_weights(void *context, struct weights **out, const struct weight
     c->n_loads++;
     uint32_t n = config->layout->n_ranks;
     check(n <= CLUSTER_WORKERS_MAX && config->dtype == m->dtype);
-    struct weights **slot = &m->weights[n][config->rank];
+    bool even = layout_equal(config->layout, &m->layouts[n]);
+    if (!even && !layout_equal(config->layout, &m->other)) {
+        forget_other(m);
+        m->other = *config->layout;
+    }
+    struct weights **slot = even ? &m->weights[n][config->rank] : &m->other_weights[config->rank];
     own.spec = &m->spec; // the worker's copies die with it
-    own.layout = &m->layouts[n];
+    own.layout = even ? &m->layouts[n] : &m->other;
     own.progress = NULL;
     own.cancel = NULL;
     int rc = *slot != NULL ? 0 : weights_load(slot, &own, e);
@@ -317,7 +330,8 @@ void cluster_create(struct cluster *c, const struct cluster_config *config, stru
     for (uint32_t i = 0; i < n_turns; i++)
         turns[i].cluster = c;
     cluster_start_leader(c);
-    for (uint32_t i = 0; i < config->n_workers; i++)
+    if (config->layout.n_ranks != 0) c->config.n_workers = config->layout.n_ranks;
+    for (uint32_t i = 0; i < c->config.n_workers; i++)
         cluster_start_worker(c, i);
 }
 

@@ -14,7 +14,7 @@
 #define CLUSTER_WORKERS_MAX 8
 
 // Weights of one model, loaded once per (ranks, rank) and lent to every worker of every world. Only
-// one world runs at a time.
+// one world runs at a time, and all of its workers have one layout.
 struct model_cache {
     const char *folder;
     struct model_spec spec;
@@ -24,6 +24,9 @@ struct model_cache {
     struct weights
         *weights[CLUSTER_WORKERS_MAX + 1][CLUSTER_WORKERS_MAX]; // [n_ranks][rank], NULL = not yet
     struct layout layouts[CLUSTER_WORKERS_MAX + 1];
+    // The same of one other layout, the last that was asked for.
+    struct layout other;
+    struct weights *other_weights[CLUSTER_WORKERS_MAX];
 };
 void model_cache_open(struct model_cache *m, const char *folder);
 void model_cache_close(struct model_cache *m);
