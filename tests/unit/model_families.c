@@ -183,6 +183,8 @@ START_TEST(kimi_k25_is_its_text_model_without_the_vision_tower) {
     const char *inner = "{\"tie_word_embeddings\": \"absent\", \"text_config\": "
                         "{\"tie_word_embeddings\": true}}";
     ck_assert(accept("kimi-k25", inner).tied_embeddings);
+    refuse("kimi-k25", "{\"text_config\": {\"num_attention_heads\": 0}}",
+           "config.json: text_config: num_attention_heads is 0");
     refuse("kimi-k25", "{\"text_config\": \"absent\"}", "text_config must be an object");
     refuse("kimi-k25",
            "{\"text_config\": {\"quantization_config\": {\"quant_method\": "

@@ -8,12 +8,21 @@
 
 #define PREFIX "language_model."
 
+// The other family does not know that its object stands inside another.
+static void say_where(struct err_text *e) {
+    static const char file[] = "config.json: ";
+    const struct err_text inner = *e;
+    if (strncmp(inner.text, file, sizeof file - 1) == 0)
+        snprintf(e->text, sizeof e->text, "%stext_config: %.*s", file, ERR_TEXT_MAX - 64,
+                 inner.text + sizeof file - 1);
+}
+
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
     decoder_refuse_quantised(&r);
     bool tied = config_flag_or(&r, "tie_word_embeddings", false);
     decoder_enter_text(&r);
-    if (r.rc == 0) r.rc = family_deepseek_mla.read(spec, r.object, e);
+    if (r.rc == 0 && (r.rc = family_deepseek_mla.read(spec, r.object, e)) != 0) say_where(e);
     // Both objects have the key, and the class reads the outer one.
     if (config_value(&(struct config_reader){.object = config}, "tie_word_embeddings") != NULL)
         spec->tied_embeddings = tied;
