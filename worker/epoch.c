@@ -104,11 +104,10 @@ int epoch_connect(struct epoch *ep, const struct epoch_parts *parts,
 
 // What the exchanges of an epoch cost, beside the rows that they were for.
 static void log_traffic(const struct epoch *ep, const struct fabric *fabric) {
-    static const char *const names[FABRIC_KINDS] = {[FABRIC_DISPATCH] = "dispatch",
-                                                    [FABRIC_COMBINE] = "combine",
-                                                    [FABRIC_GATHER] = "gather",
-                                                    [FABRIC_REDUCE] = "reduce",
-                                                    [FABRIC_STAGE] = "stage"};
+    static const char *const names[FABRIC_KINDS] = {
+        [FABRIC_DISPATCH] = "dispatch", [FABRIC_COMBINE] = "combine", [FABRIC_STAGE] = "stage",
+        [FABRIC_GATHER] = "gather",     [FABRIC_REDUCE] = "reduce",   [FABRIC_HEADS] = "heads",
+        [FABRIC_LOGITS] = "logits",     [FABRIC_TOKENS] = "tokens"};
     uint64_t steps = ep->step != NULL ? step_count(ep->step) : 0;
     for (uint32_t kind = 0; steps > 0 && kind < FABRIC_KINDS; kind++) {
         struct fabric_traffic t = fabric_sent(fabric, kind);

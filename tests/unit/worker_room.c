@@ -105,6 +105,22 @@ START_TEST(step_memory_grows_with_what_a_step_may_hold) {
 }
 END_TEST
 
+// Two ranks that split the heads: a page costs half as much on each.
+START_TEST(a_rank_of_a_tp_group_counts_its_own_heads_and_messages) {
+    set_up(1);
+    uint32_t whole = model_kv_blocks_fit(&model, 64 * MIB);
+    layout = (struct layout){.n_ranks = 2, .pp = 1, .dp = 1, .tp = 2, .ep = 2, .etp = 1};
+    ck_assert_uint_ge(model_kv_blocks_fit(&model, 64 * MIB), 2 * whole - whole / 20);
+    // Without experts there are still gathers of half the rows.
+    spec.ffn[0] = spec.ffn[2] = FFN_DENSE;
+    room.message_bytes_max = model_message_bytes_max(&spec, &layout, 64);
+    ck_assert_uint_ge(room.message_bytes_max, 64 / 2 * spec.hidden * sizeof(float));
+    ck_assert_uint_gt(blocks(), 0);
+    room.message_bytes_max--;
+    expect_refused("max-num-batched-tokens 64 of this model needs messages of");
+}
+END_TEST
+
 START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
     set_up(1);
     room.memory_bytes = weights.bytes + model_step_bytes(&model, 2);
@@ -138,6 +154,7 @@ int main(void) {
     tcase_add_loop_test(t, pages_weights_and_step_fit_into_the_memory_together, 0, 2);
     tcase_add_test(t, narrow_pages_hold_nearly_twice_the_tokens);
     tcase_add_test(t, step_memory_grows_with_what_a_step_may_hold);
+    tcase_add_test(t, a_rank_of_a_tp_group_counts_its_own_heads_and_messages);
     tcase_add_test(t, nothing_left_is_refused_with_the_flags_to_lower);
     tcase_add_test(t, messages_that_no_worker_would_take_are_refused_before_the_first_step);
     Suite *s = suite_create("worker_room");

@@ -50,7 +50,6 @@ START_TEST(layouts_change_nothing) {
             char what[64];
             name_layout(what, sizeof what, &all[i]);
             way.layout = &all[i];
-            way.serve.chunk = i % 2 == 0 ? 0 : 33;
             struct answers got = answers_of(way);
             answers_compare(&expected, &got, what);
             n_split += all[i].tp > 1;
