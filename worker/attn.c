@@ -399,10 +399,10 @@ int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     if (f->batch.n_rows == 0) return 0;
     struct attn_layer al = {f, forward_layer(f, layer), layer};
     forward_norm(f, al.w->attn_norm, al.w->attn_norm_bias);
-    int rc = tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
+    int rc = mla_gathers(f) ? 0 : tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
     if (rc != 0) return rc;
     if (f->spec->mla.kv_rank != 0) {
-        mla_spread(f, layer);
+        rc = mla_spread(f, layer, e);
     } else {
         project_qkv(&al);
         rc = spread(&al, e);

@@ -21,44 +21,90 @@ void mla_lay(struct forward *f, struct scratch *s) {
     m->out = scratch_take(s, rows * f->slice.n_heads * spec->mla.value_dim, sizeof(float));
 }
 
+bool mla_gathers(const struct forward *f) {
+    return f->tp.n > 1 && f->spec->mla.kv_rank != 0 && f->spec->mla.q_rank != 0;
+}
+
+size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max) {
+    if (spec->mla.kv_rank == 0) return 0;
+    return (size_t)own_max * (spec->mla.q_rank + spec_key_dim(spec)) * sizeof(float);
+}
+
 struct mla_layer {
     struct forward *f;
     const struct layer_weights *w;
     uint32_t layer;
+    uint32_t first, n; // rows that are worked on
 };
 
-static void project(struct forward *f, const struct matrix *w, const float *x, float *y) {
+// Rows [first, first + n) of x and y.
+static void project(const struct mla_layer *ml, const struct matrix *w, const float *x, float *y) {
+    struct forward *f = ml->f;
     struct linear l = {.ops = f->ops,
                        .w = w,
-                       .x = x,
-                       .y = y,
+                       .x = x + (size_t)ml->first * w->n_in,
+                       .y = y + (size_t)ml->first * w->n_out,
                        .ldx = w->n_in,
                        .ldy = w->n_out,
-                       .n_rows = f->batch.n_rows};
+                       .n_rows = ml->n};
     linear_run(f->pool, &l);
 }
 
-static void norm_query_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+// --- compression, row by row
+
+static void finish_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct mla_layer *ml = context;
-    const struct mla_spec *mla = &ml->f->spec->mla;
-    for (uint32_t row = row_begin; row < row_end; row++) {
-        float *q = ml->f->mla.q_a + (size_t)row * mla->q_rank;
-        ml->f->ops->rms_norm(q, q, ml->w->mla.q_a_norm, mla->q_rank, mla->norm_eps);
+    struct forward *f = ml->f;
+    const struct mla_spec *mla = &f->spec->mla;
+    for (uint32_t row = ml->first + row_begin; row < ml->first + row_end; row++) {
+        float *q = f->mla.q_a + (size_t)row * mla->q_rank;
+        float *latent = f->mla.latent + (size_t)row * spec_key_dim(f->spec);
+        if (mla->q_rank != 0)
+            f->ops->rms_norm(q, q, ml->w->mla.q_a_norm, mla->q_rank, mla->norm_eps);
+        f->ops->rms_norm(latent, latent, ml->w->mla.kv_a_norm, mla->kv_rank, mla->norm_eps);
+        attn_rotate(f, latent + mla->kv_rank, row);
     }
 }
 
-static void project_queries(const struct mla_layer *ml) {
+static void compress_rows(struct mla_layer *ml) {
     struct forward *f = ml->f;
     const struct mla_weights *w = &ml->w->mla;
-    const float *x = f->all_normed;
-    if (f->spec->mla.q_rank != 0) {
-        project(f, &w->q_a, x, f->mla.q_a);
-        pool_run_rows(f->pool, f->batch.n_rows, f->spec->mla.q_rank, norm_query_rows, (void *)ml);
-        x = f->mla.q_a;
-    }
-    project(f, &w->q, x, f->mla.q);
+    size_t cost = (size_t)f->spec->mla.q_rank + spec_key_dim(f->spec);
+    if (f->spec->mla.q_rank != 0) project(ml, &w->q_a, f->all_normed, f->mla.q_a);
+    project(ml, &w->kv_a, f->all_normed, f->mla.latent);
+    pool_run_rows(f->pool, ml->n, cost, finish_rows, ml);
 }
+
+// A message: the rows' compressed queries, then their latents.
+static int gather_rows(const struct mla_layer *own, struct err_text *e) {
+    struct forward *f = own->f;
+    struct tp *t = &f->tp;
+    size_t q_floats = f->spec->mla.q_rank, latent_floats = spec_key_dim(f->spec);
+    tp_exchange_begin(f);
+    for (uint32_t i = 0; i < t->n; i++) {
+        uint32_t n = t->row_first[i + 1] - t->row_first[i];
+        t->out[i] = (struct fabric_part){.head = f->mla.q_a + own->first * q_floats,
+                                         .head_bytes = own->n * q_floats * sizeof(float),
+                                         .data = f->mla.latent + own->first * latent_floats,
+                                         .data_bytes = own->n * latent_floats * sizeof(float)};
+        t->wanted[i] = n * (q_floats + latent_floats) * sizeof(float);
+    }
+    int rc = tp_exchange(f, FABRIC_GATHER, tp_block(own->layer, TP_ATTN), e);
+    if (rc != 0) return rc;
+    for (uint32_t i = 0; i < t->n; i++) {
+        size_t first = t->row_first[i], n = t->row_first[i + 1] - first;
+        const float *x = (const float *)t->in[i].data;
+        if (i == t->index || n == 0) continue;
+        memcpy(f->mla.q_a + first * q_floats, x, n * q_floats * sizeof *x);
+        memcpy(f->mla.latent + first * latent_floats, x + n * q_floats,
+               n * latent_floats * sizeof *x);
+    }
+    tp_release(f);
+    return 0;
+}
+
+// --- this rank's heads, for all rows
 
 // One head's queries of a tile of rows: into the latent space, and the rotated part behind it.
 static void absorb_item(void *context, uint32_t i, uint32_t thread) {
@@ -85,11 +131,8 @@ static void write_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     (void)thread;
     const struct mla_layer *ml = context;
     struct forward *f = ml->f;
-    const struct mla_spec *mla = &f->spec->mla;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        float *latent = f->mla.latent + (size_t)row * spec_key_dim(f->spec);
-        f->ops->rms_norm(latent, latent, ml->w->mla.kv_a_norm, mla->kv_rank, mla->norm_eps);
-        attn_rotate(f, latent + mla->kv_rank, row);
+        const float *latent = f->mla.latent + (size_t)row * spec_key_dim(f->spec);
         struct kv_place at = {ml->layer, 0, f->batch.slot[row], f->batch.position[row]};
         kv_write(&f->kv, f->ops, &at, latent, latent);
     }
@@ -99,12 +142,18 @@ static uint32_t n_head_tiles(const struct forward *f) {
     return (f->batch.n_rows + ROW_TILE - 1) / ROW_TILE * f->slice.n_heads;
 }
 
-void mla_spread(struct forward *f, uint32_t layer) {
-    struct mla_layer ml = {f, forward_layer(f, layer), layer};
-    project_queries(&ml);
+int mla_spread(struct forward *f, uint32_t layer, struct err_text *e) {
+    struct mla_layer ml = {f, forward_layer(f, layer), layer, 0, f->batch.n_rows}, own = ml;
+    bool gathers = mla_gathers(f);
+    own.first = f->own_first;
+    own.n = f->n_own;
+    compress_rows(gathers ? &own : &ml);
+    int rc = gathers ? gather_rows(&own, e) : 0;
+    if (rc != 0) return rc;
+    project(&ml, &ml.w->mla.q, f->spec->mla.q_rank != 0 ? f->mla.q_a : f->all_normed, f->mla.q);
     pool_run(f->pool, n_head_tiles(f), absorb_item, &ml);
-    project(f, &ml.w->mla.kv_a, f->all_normed, f->mla.latent);
-    pool_run_rows(f->pool, f->batch.n_rows, (size_t)spec_key_dim(f->spec) * 2, write_rows, &ml);
+    pool_run_rows(f->pool, f->batch.n_rows, spec_key_dim(f->spec), write_rows, &ml);
+    return 0;
 }
 
 static void output_item(void *context, uint32_t i, uint32_t thread) {
@@ -122,7 +171,7 @@ static void output_item(void *context, uint32_t i, uint32_t thread) {
 }
 
 const float *mla_outputs(struct forward *f, uint32_t layer) {
-    struct mla_layer ml = {f, forward_layer(f, layer), layer};
+    struct mla_layer ml = {.f = f, .w = forward_layer(f, layer), .layer = layer};
     pool_run(f->pool, n_head_tiles(f), output_item, &ml);
     return f->mla.out;
 }

@@ -5,8 +5,11 @@
 #ifndef MOESAIC_WORKER_MLA_H
 #define MOESAIC_WORKER_MLA_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "common/base/err.h"
+#include "common/model/spec.h"
 #include "worker/scratch.h"
 
 struct forward;
@@ -19,8 +22,14 @@ struct mla {
 };
 
 void mla_lay(struct forward *f, struct scratch *s);
-// From all_normed: queries to where attention reads them, keys and values into the pages.
-void mla_spread(struct forward *f, uint32_t layer);
+// Whether the ranks of a TP group compress their own rows only, and gather queries and latents
+// instead of normed rows: with compressed queries nothing else reads those.
+bool mla_gathers(const struct forward *f);
+// From all_normed (of the own rows alone, where mla_gathers): queries to where attention reads
+// them, keys and values into the pages.
+int mla_spread(struct forward *f, uint32_t layer, struct err_text *e);
+// Bytes of the largest message of such a gather.
+size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max);
 // From attn.out: what the output projection reads, [n_rows, n_heads * value_dim].
 const float *mla_outputs(struct forward *f, uint32_t layer);
 

@@ -348,6 +348,7 @@ size_t model_message_bytes_max(const struct model_spec *spec, const struct layou
                             combine_bytes_max(spec, own),
                             stage_bytes_max(spec, own),
                             tp_bytes_max(spec->hidden, own),
+                            layout->tp > 1 ? mla_bytes_max(spec, own) : 0,
                             attn_heads_bytes_max(spec, layout, rows_max),
                             head_bytes_max(spec, layout, rows_max)};
     size_t most = 0;
@@ -360,9 +361,10 @@ size_t model_message_bytes_max(const struct model_spec *spec, const struct layou
 static uint64_t tp_message_bytes(const struct model_config *c) {
     const struct model_spec *spec = c->weights->spec;
     uint32_t own = own_rows_max(c->layout, c->rows_max);
-    return (c->layout->tp - 1) * (2 * (uint64_t)tp_bytes_max(spec->hidden, own) +
-                                  attn_heads_bytes_max(spec, c->layout, c->rows_max) +
-                                  2 * (uint64_t)head_bytes_max(spec, c->layout, c->rows_max));
+    return (c->layout->tp - 1) *
+           (2 * (uint64_t)tp_bytes_max(spec->hidden, own) + mla_bytes_max(spec, own) +
+            attn_heads_bytes_max(spec, c->layout, c->rows_max) +
+            2 * (uint64_t)head_bytes_max(spec, c->layout, c->rows_max));
 }
 
 // A peer may send all its rows; answers come for this rank's own rows only, from each rank that

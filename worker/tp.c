@@ -54,8 +54,8 @@ static int post(struct forward *f, uint64_t tag) {
         uint32_t peer = (t->index + i) % t->n;
         const struct fabric_part *p = &t->out[peer];
         if (p->data_bytes == 0) continue;
-        int rc = fabric_send(f->config.fabric, t->first_rank + peer, tag, NULL, 0, p->data,
-                             p->data_bytes);
+        int rc = fabric_send(f->config.fabric, t->first_rank + peer, tag, p->head, p->head_bytes,
+                             p->data, p->data_bytes);
         if (rc != 0) return rc;
     }
     return 0;

@@ -4,7 +4,8 @@
 // A split block begins with tp_gather, after which every rank has all rows, and ends with
 // tp_reduce, after which each owner has its rows' sums, in the order of docs/arithmetic.md.
 // Messages are bare float32, row by row: both sides know from the plan how many there are, and
-// where there are none nothing is sent. Engine thread only.
+// where there are none nothing is sent. Latent attention with compressed queries gathers what its
+// rows are compressed to instead, which is less (mla.c). Engine thread only.
 #ifndef MOESAIC_WORKER_TP_H
 #define MOESAIC_WORKER_TP_H
 
