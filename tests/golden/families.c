@@ -4,29 +4,11 @@
 #include "tests/golden/golden.h"
 
 static const char *const names[] = {
-    "qwen2-moe",
-    "olmoe",
-    "granitemoe",
-    "granitemoeshared",
-    "glm4-moe",
-    "minimax-m2",
-    "ernie4-5-moe",
-    "dbrx",
-    "phimoe",
-    "gpt-oss",
-    "llama4",
-    "llama4-nested",
-    "deepseek-moe",
-    "deepseek-v2",
-    "deepseek-v2-lite",
-    "deepseek-v3",
-    "kimi-k25",
-    "grok-1",
-    "grok-2",
-    "llama",
-    "mistral",
-    "qwen2",
-    "qwen3",
+    "qwen2-moe",   "olmoe",         "granitemoe",   "granitemoeshared", "glm4-moe",
+    "minimax-m2",  "ernie4-5-moe",  "dbrx",         "phimoe",           "gpt-oss",
+    "llama4",      "llama4-nested", "deepseek-moe", "deepseek-v2",      "deepseek-v2-lite",
+    "deepseek-v3", "kimi-k25",      "grok-1",       "grok-2",           "llama",
+    "mistral",     "qwen2",         "qwen3",
 };
 #define N_MODELS (int)(sizeof names / sizeof *names)
 
@@ -34,8 +16,8 @@ static const char *const names[] = {
 static void expect_same(const struct golden *g, const struct loaded *m, const float *first,
                         const char *table, const struct serve_way *way) {
     char how[128];
-    snprintf(how, sizeof how, "%s on %u ranks (tp %u), chunks of %u", table, m->layout.n_ranks,
-             m->layout.tp, way->chunk);
+    snprintf(how, sizeof how, "%s in pp %u dp %u tp %u ep %u etp %u, chunks of %u", table,
+             m->layout.pp, m->layout.dp, m->layout.tp, m->layout.ep, m->layout.etp, way->chunk);
     float *logits = run(g, m, kernel_ops_select(table), way, &(struct run_notes){.how = how});
     size_t n = (size_t)g->n_ids * g->vocab, at = 0;
     while (at < n && f32_to_bits(logits[at]) == f32_to_bits(first[at]))
@@ -64,6 +46,30 @@ static void expect_same_split(const struct golden *g, const float *first) {
     }
 }
 
+// Layers in stages, experts in parts, and both with all else that a layout has, where the model
+// allows it.
+static void expect_same_stages_and_parts(const struct golden *g, const float *first) {
+    static const struct serve_way mixed = {.chunk = 19, .mixed = true, .n_together = 1};
+    static const struct layout layouts[] = {
+        {.n_ranks = 4, .pp = 2, .dp = 2, .tp = 1, .ep = 2, .etp = 1},
+        {.n_ranks = 6, .pp = 3, .dp = 1, .tp = 2, .ep = 2, .etp = 1},
+        {.n_ranks = 4, .pp = 1, .dp = 4, .tp = 1, .ep = 2, .etp = 2},
+        {.n_ranks = 4, .pp = 1, .dp = 4, .tp = 1, .ep = 1, .etp = 4},
+        {.n_ranks = 8, .pp = 2, .dp = 2, .tp = 2, .ep = 2, .etp = 2},
+        {.n_ranks = 8, .pp = 2, .dp = 1, .tp = 4, .ep = 1, .etp = 4},
+    };
+    struct model_spec spec;
+    struct loaded m;
+    struct err_text e;
+    ck_assert_msg(spec_load(&spec, g->folder, &e) == 0, "%s", e.text);
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        if (legal_check(&spec, &layouts[i], &e) != 0) continue;
+        load_in(&m, g, &layouts[i]);
+        expect_same(g, &m, first, "auto", &mixed);
+        unload(&m);
+    }
+}
+
 START_TEST(a_family_answers_as_transformers_does) {
     static const struct serve_way whole = {.chunk = PROMPT_MOST, .n_together = 1},
                                   single = {.chunk = 1, .n_together = 1},
@@ -82,6 +88,7 @@ START_TEST(a_family_answers_as_transformers_does) {
     expect_same(&g, &m, first, "auto", &mixed);
     unload(&m);
     expect_same_split(&g, first);
+    expect_same_stages_and_parts(&g, first);
     mem_free(first);
     golden_finish(&g);
 }

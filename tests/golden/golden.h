@@ -119,6 +119,26 @@ static void unload(struct loaded *m) {
         weights_destroy(m->weights[rank]);
 }
 
+// Rows that came to an expert of a layer: of the ranks that share it the first one counts.
+static inline uint64_t expert_rows(const struct loaded *m, struct ranks *ranks, uint32_t layer,
+                                   uint32_t expert) {
+    const struct layout *l = &m->layout;
+    uint32_t stage = 0, n_layers = m->spec.n_layers, n_experts = m->spec.router.n_experts;
+    while (layer >= layout_layer_first(l, n_layers, stage + 1))
+        stage++;
+    uint32_t ep = layout_expert_owner(l, n_experts, expert);
+    for (uint32_t etp = 1; etp < l->etp; etp++) {
+        const struct model *other = ranks_model(ranks, layout_expert_rank(l, stage, ep, etp));
+        for (uint32_t i = 0; i < model_expert_counters(other); i++)
+            ck_assert_uint_eq(model_expert_tokens(other)[i], 0);
+    }
+    uint32_t rank = layout_expert_rank(l, stage, ep, 0);
+    const struct weights *w = m->weights[rank];
+    uint32_t first = layout_layer_first(l, n_layers, stage);
+    return model_expert_tokens(
+        ranks_model(ranks, rank))[(layer - first) * w->n_local_experts + expert - w->first_expert];
+}
+
 // Every expert was chosen as often as in transformers.
 static inline void compare_experts(const struct golden *g, const struct loaded *m,
                                    struct ranks *ranks, const char *how) {
@@ -127,11 +147,7 @@ static inline void compare_experts(const struct golden *g, const struct loaded *
         if (m->spec.ffn[layer] != FFN_MOE) continue;
         const json_t *want = json_array_get(g->expert_tokens, moe++);
         for (uint32_t e = 0; e < m->spec.router.n_experts; e++) {
-            uint32_t ep = layout_expert_owner(&m->layout, m->spec.router.n_experts, e);
-            uint32_t rank = layout_expert_rank(&m->layout, 0, ep, 0);
-            const struct weights *w = m->weights[rank];
-            uint64_t got = model_expert_tokens(
-                ranks_model(ranks, rank))[layer * w->n_local_experts + e - w->first_expert];
+            uint64_t got = expert_rows(m, ranks, layer, e);
             ck_assert_msg(got == (uint64_t)json_integer_value(json_array_get(want, e)),
                           "%s: layer %u expert %u has %llu rows", how, layer, e,
                           (unsigned long long)got);

@@ -53,8 +53,9 @@ static void compare_scores(const struct golden *g, const struct serve_score *sco
 static void run_and_compare(const struct golden *g, const struct loaded *m, const char *table,
                             const struct serve_way *way) {
     char how[128];
-    snprintf(how, sizeof how, "%s on %u ranks (tp %u), chunks of %s%u", table, m->layout.n_ranks,
-             m->layout.tp, way->mixed ? "up to " : "", way->chunk);
+    snprintf(how, sizeof how, "%s in pp %u dp %u tp %u ep %u etp %u, chunks of %s%u", table,
+             m->layout.pp, m->layout.dp, m->layout.tp, m->layout.ep, m->layout.etp,
+             way->mixed ? "up to " : "", way->chunk);
     struct serve_score scores[PROMPT_MOST];
     float *logits = run(g, m, kernel_ops_select(table), way, &(struct run_notes){how, scores});
     compare(g, logits, how);
@@ -82,6 +83,12 @@ START_TEST(logits_equal_those_of_transformers) {
     run_and_compare(&g, &m, "auto", &ways[2]);
     struct layout split = {.pp = 1, .dp = 1, .etp = 1};
     split.n_ranks = split.tp = split.ep = legal_tp_max(&m.spec);
+    unload(&m);
+    load_in(&m, &g, &split);
+    run_and_compare(&g, &m, "auto", &ways[2]);
+    split = (struct layout){.pp = 2, .tp = 1, .ep = 1};
+    split.dp = split.etp = legal_etp_max(&m.spec) < 4 ? legal_etp_max(&m.spec) : 4;
+    split.n_ranks = 2 * split.dp;
     unload(&m);
     load_in(&m, &g, &split);
     run_and_compare(&g, &m, "auto", &ways[2]);

@@ -55,7 +55,7 @@ CONFIGS = {
     },
     # Multipliers; all experts of a layer in one tensor; a tied head.
     "granitemoe": {
-        **SMALL, "architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "intermediate_size": 16,
+        **SMALL, "architectures": ["GraniteMoeForCausalLM"], "model_type": "granitemoe", "intermediate_size": 32,
         "num_local_experts": 8, "num_experts_per_tok": 3, "attention_multiplier": 0.3, "embedding_multiplier": 3.0,
         "logits_scaling": 1.5, "residual_multiplier": 0.6, "attention_bias": False, "rms_norm_eps": 1e-6,
         "rope_theta": 10000, "rope_scaling": None, "tie_word_embeddings": True,
@@ -95,7 +95,7 @@ CONFIGS = {
         "max_seq_len": 512, "vocab_size": 128, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
         "rope_theta": 500000.0,
         "attn_config": {"clip_qkv": 1.5, "kv_n_heads": 2, "rope_theta": 500000.0},
-        "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 16, "moe_num_experts": 6, "moe_top_k": 2,
+        "ffn_config": {"ffn_act_fn": {"name": "silu"}, "ffn_hidden_size": 32, "moe_num_experts": 6, "moe_top_k": 2,
                        "moe_normalize_expert_weights": 1.0, "moe_jitter_eps": 0.01},
     },
     # LayerNorm with biases, biases of attention and head, the sparse mixer, longrope.
@@ -110,7 +110,7 @@ CONFIGS = {
     },
     # Sinks, a window in every other layer, biases everywhere, the clamped activation, YaRN.
     "gpt-oss": {
-        **SMALL, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "intermediate_size": 16,
+        **SMALL, "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "intermediate_size": 64,
         "num_local_experts": 6, "num_experts_per_tok": 2, "head_dim": 16, "attention_bias": True, "sliding_window": 24,
         "layer_types": ["sliding_attention", "full_attention"], "swiglu_limit": 1.5, "rms_norm_eps": 1e-5,
         "rope_theta": 150000,
@@ -132,7 +132,7 @@ CONFIGS = {
         "architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "torch_dtype": "bfloat16",
         "vision_config": {"model_type": "llama4_vision_model"},
         "text_config": {
-            **SMALL, "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "intermediate_size": 16,
+            **SMALL, "architectures": ["Llama4ForCausalLM"], "model_type": "llama4_text", "intermediate_size": 32,
             "intermediate_size_mlp": 48, "num_local_experts": 4, "num_experts_per_tok": 1,
             "interleave_moe_layer_step": 1, "no_rope_layers": [1, 0], "attention_chunk_size": 8192, "use_qk_norm": False,
             "attn_temperature_tuning": False, "head_dim": 16, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
@@ -238,7 +238,7 @@ def scale_of(name, shape):
     if len(shape) == 3 and TRANSPOSED.search(name):
         fan_in = shape[-2]
     if name.endswith("mlp.w2"):
-        fan_in = 16
+        fan_in = 32
     if "embed" in name or ".wte." in name:
         return 0.6
     if "norm" in name and len(shape) == 1:

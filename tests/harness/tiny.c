@@ -88,6 +88,21 @@ void tiny_spec_odd(struct model_spec *spec) {
     };
 }
 
+void tiny_spec_split(struct model_spec *spec) {
+    tiny_spec(spec);
+    spec->n_layers = 4;
+    spec->inner_dense = 128;
+    spec->inner_expert = 64;
+    spec->activation = ACT_CLAMPED;
+    spec->act_alpha = 1.7f;
+    spec->act_limit = 7.0f;
+    spec->expert_bias = true;
+    spec->router.n_experts = 5;
+    spec->shared = (struct shared_spec){.inner = 48, .gated = true};
+    for (uint32_t layer = 0; layer < spec->n_layers; layer++)
+        spec->ffn[layer] = layer == 1 ? FFN_DENSE : FFN_MOE;
+}
+
 static void *take(struct tiny *t, size_t bytes) {
     struct piece *piece = mem_zalloc(sizeof *piece);
     check(piece != NULL);
@@ -217,11 +232,41 @@ static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t lay
     w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, n_k, 1.0f, 0.3f);
 }
 
+// Experts of a layer, or the rank's part of each.
+static void fill_experts(struct tiny *t, const struct weights *weights, struct layer_weights *w,
+                         uint32_t layer) {
+    static const enum tensor_kind expert[] = {TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP,
+                                              TENSOR_EXPERT_DOWN};
+    const struct model_spec *s = &t->spec;
+    uint32_t etp = t->layout.etp, n = s->inner_expert / etp;
+    uint32_t first = layout_place(&t->layout, weights->rank).etp * n;
+    const struct inner_part part = {s->inner_expert, first, n,
+                                    spec_inner_segments(s->inner_expert) / etp};
+    w->experts = take(t, (weights->n_local_experts + 1) * sizeof *w->experts);
+    for (uint32_t i = 0; i < weights->n_local_experts; i++) {
+        const struct tensor_name at = {0, layer, weights->first_expert + i};
+        struct expert_weights *x = &w->experts[i];
+        *x = random_ffn(t, expert, at, part);
+        if (!s->expert_bias) continue;
+        const struct tensor_name gate = {TENSOR_EXPERT_GATE_BIAS, at.layer, at.expert},
+                                 up = {TENSOR_EXPERT_UP_BIAS, at.layer, at.expert},
+                                 down = {TENSOR_EXPERT_DOWN_BIAS, at.layer, at.expert};
+        x->gate_bias = numbers(t, gate, part.inner, 0.0f, 0.3f) + first;
+        x->up_bias = numbers(t, up, part.inner, 0.0f, 0.3f) + first;
+        if (etp == 1) x->down_bias = numbers(t, down, s->hidden, 0.0f, 0.3f);
+    }
+    if (!s->expert_bias || etp == 1) return;
+    w->down_biases = take(t, s->router.n_experts * s->hidden * sizeof *w->down_biases);
+    for (uint32_t x = 0; x < s->router.n_experts; x++)
+        memcpy(w->down_biases + (size_t)x * s->hidden,
+               numbers(t, (struct tensor_name){TENSOR_EXPERT_DOWN_BIAS, layer, x}, s->hidden, 0.0f,
+                       0.3f),
+               s->hidden * sizeof *w->down_biases);
+}
+
 static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer,
                        const struct slice *slice) {
     static const enum tensor_kind dense[] = {TENSOR_GATE, TENSOR_UP, TENSOR_DOWN};
-    static const enum tensor_kind expert[] = {TENSOR_EXPERT_GATE, TENSOR_EXPERT_UP,
-                                              TENSOR_EXPERT_DOWN};
     static const enum tensor_kind shared[] = {TENSOR_SHARED_GATE, TENSOR_SHARED_UP,
                                               TENSOR_SHARED_DOWN};
     const struct model_spec *s = &t->spec;
@@ -248,11 +293,30 @@ static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer,
         w->shared_weight =
             random_matrix(t, (struct tensor_name){TENSOR_SHARED_WEIGHT, layer, 0}, 1, s->hidden);
     }
-    w->experts = take(t, (weights->n_local_experts + 1) * sizeof *w->experts);
-    for (uint32_t i = 0; i < weights->n_local_experts; i++)
-        w->experts[i] =
-            random_ffn(t, expert, (struct tensor_name){0, layer, weights->first_expert + i},
-                       whole_inner(s->inner_expert));
+    fill_experts(t, weights, w, layer);
+}
+
+static float *embedding_rows(struct tiny *t) {
+    size_t n = (size_t)t->spec.vocab * t->spec.hidden;
+    return numbers(t, (struct tensor_name){TENSOR_EMBED, 0, 0}, n, 0.0f, 1.0f);
+}
+
+static void fill_embedding(struct tiny *t, struct weights *w) {
+    size_t n = (size_t)t->spec.vocab * t->spec.hidden;
+    w->embed = take(t, n * dtype_bytes(t->dtype));
+    kernel_ops_ref()->pack(w->embed, embedding_rows(t), t->dtype, (uint32_t)n);
+}
+
+static void fill_head(struct tiny *t, struct weights *w, const struct slice *slice) {
+    const struct model_spec *s = &t->spec;
+    size_t n = (size_t)s->vocab * s->hidden;
+    const float *head = s->tied_embeddings
+                            ? embedding_rows(t)
+                            : numbers(t, (struct tensor_name){TENSOR_HEAD, 0, 0}, n, 0.0f, 0.5f);
+    w->head = pack(t, head + (size_t)slice->first_token * s->hidden, s->hidden,
+                   &(struct matrix){.n_out = slice->n_tokens, .n_in = s->hidden, .n_segments = 1});
+    w->final_norm =
+        numbers(t, (struct tensor_name){TENSOR_FINAL_NORM, 0, 0}, s->hidden, 1.0f, 0.3f);
 }
 
 static void fill_rank(struct tiny *t, uint32_t rank) {
@@ -263,21 +327,14 @@ static void fill_rank(struct tiny *t, uint32_t rank) {
     w->first_expert = layout_expert_first(&t->layout, s->router.n_experts, rank);
     w->n_local_experts = layout_expert_count(&t->layout, s->router.n_experts, rank);
     w->dtype = t->dtype;
-    size_t n = (size_t)s->vocab * s->hidden;
-    float *embed = numbers(t, (struct tensor_name){TENSOR_EMBED, 0, 0}, n, 0.0f, 1.0f);
-    float *head = s->tied_embeddings
-                      ? embed
-                      : numbers(t, (struct tensor_name){TENSOR_HEAD, 0, 0}, n, 0.0f, 0.5f);
-    w->embed = take(t, n * dtype_bytes(t->dtype));
-    kernel_ops_ref()->pack(w->embed, embed, t->dtype, (uint32_t)n);
-    const struct slice slice = slice_of(s, &t->layout, rank);
-    w->head = pack(t, head + (size_t)slice.first_token * s->hidden, s->hidden,
-                   &(struct matrix){.n_out = slice.n_tokens, .n_in = s->hidden, .n_segments = 1});
-    w->final_norm =
-        numbers(t, (struct tensor_name){TENSOR_FINAL_NORM, 0, 0}, s->hidden, 1.0f, 0.3f);
     w->layers = take(t, s->n_layers * sizeof *w->layers);
-    for (uint32_t layer = 0; layer < s->n_layers; layer++)
-        fill_layer(t, w, layer, &slice);
+    const struct slice slice = slice_of(s, &t->layout, rank);
+    uint32_t stage = layout_place(&t->layout, rank).stage;
+    uint32_t first = layout_layer_first(&t->layout, s->n_layers, stage);
+    if (stage == 0) fill_embedding(t, w);
+    if (stage + 1 == t->layout.pp) fill_head(t, w, &slice);
+    for (uint32_t i = 0; i < layout_layer_count(&t->layout, s->n_layers, stage); i++)
+        fill_layer(t, w, first + i, &slice);
 }
 
 struct tiny *tiny_create(const struct model_spec *spec, uint32_t n_ranks, enum dtype dtype,

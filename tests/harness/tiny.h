@@ -19,6 +19,9 @@ void tiny_spec(struct model_spec *spec);
 // bias that selects, a gated shared expert, multipliers, clipped values, sinks, own head,
 // partial rotary of neighbours, odd widths.
 void tiny_spec_odd(struct model_spec *spec);
+// What layouts split: four layers of which one is dense, experts of four segments with biases and a
+// shared one, tied head.
+void tiny_spec_split(struct model_spec *spec);
 
 // Weights of every rank of a group. The same seed gives the same model in any layout.
 struct tiny *tiny_create_in(const struct model_spec *spec, const struct layout *layout,

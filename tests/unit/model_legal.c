@@ -23,19 +23,19 @@ static const struct {
 } models[] = {
     {SEEDLING, 4, 8, 8},         // 8 heads, 2 KV heads, inner 128
     {SMALL("awkward"), 2, 1, 2}, // 2 ranks would cut one of its 3 KV heads
-    {SMALL("dbrx"), 2, 4, 1},
+    {SMALL("dbrx"), 2, 4, 2},
     {SMALL("deepseek-moe"), 2, 4, 1},
     {SMALL("deepseek-v2"), 2, 4, 1},
     {SMALL("deepseek-v2-lite"), 2, 4, 1},
     {SMALL("deepseek-v3"), 2, 4, 1},
     {SMALL("ernie4-5-moe"), 3, 4, 1},
     {SMALL("glm4-moe"), 3, 4, 1},
-    {SMALL("gpt-oss"), 2, 4, 1},
-    {SMALL("granitemoe"), 2, 4, 1},
+    {SMALL("gpt-oss"), 2, 4, 4},
+    {SMALL("granitemoe"), 2, 4, 2},
     {SMALL("granitemoeshared"), 2, 4, 1},
     {SMALL("llama"), 2, 4, 1},
     {SMALL("llama4"), 4, 4, 1},
-    {SMALL("llama4-nested"), 2, 4, 1},
+    {SMALL("llama4-nested"), 2, 4, 2},
     {SMALL("minimax-m2"), 2, 4, 1},
     {SMALL("mistral"), 2, 4, 1},
     {SMALL("olmoe"), 2, 4, 1},

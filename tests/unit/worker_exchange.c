@@ -1,6 +1,6 @@
-// worker_exchange.c: what a peer sends in dispatch and combine is data from outside: sizes must add
-// up and experts must be here, or the message is refused; and a rank that lies in a step is found
-// out.
+// worker_exchange.c: what a peer sends in dispatch, combine and between stages is data from
+// outside: sizes must add up and experts must be here, or the message is refused; and a rank that
+// lies in a step is found out.
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include "worker/combine.h"
 #include "worker/dispatch.h"
 #include "worker/route.h"
+#include "worker/stage.h"
 
 static const struct dispatch_rules rules = {
     .hidden = 4, .top_k = 3, .rows_max = 5, .first_expert = 10, .n_local_experts = 6};
@@ -90,6 +91,27 @@ START_TEST(every_wrong_size_is_refused) {
 }
 END_TEST
 
+START_TEST(every_wrong_stage_message_is_refused) {
+    const float *rows;
+    const struct stage_rules stage = {.n_rows = 3, .hidden = 4};
+    const uint8_t *data = (const uint8_t *)message;
+    memset(message, 0, sizeof message);
+    message[0] = 3;
+    message[1] = 4;
+    for (size_t bytes = 0; bytes < sizeof message; bytes++)
+        ck_assert_int_eq(stage_parse(&rows, &stage, data, bytes, NULL),
+                         bytes == 64 + 3 * 16 ? 0 : ERR_PEER_PROTOCOL);
+    ck_assert_ptr_eq(rows, message + 16);
+    static const uint32_t wrong[][2] = {{0, 0}, {0, 2}, {0, UINT32_MAX}, {1, 0}, {1, UINT32_MAX}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        message[0] = 3;
+        message[1] = 4;
+        message[wrong[i][0]] = wrong[i][1];
+        ck_assert_int_eq(stage_parse(&rows, &stage, data, 64 + 3 * 16, NULL), ERR_PEER_PROTOCOL);
+    }
+}
+END_TEST
+
 START_TEST(a_rank_without_experts_takes_no_rows) {
     struct dispatch_rules none = rules;
     none.n_local_experts = 0;
@@ -162,24 +184,25 @@ static void close_group(void) {
     env_real_destroy(env);
 }
 
-// Rank 0 runs one step of one token on the fabric; rank 1 has sent what is given before.
-static int step_against(const void *dispatch, size_t dispatch_bytes, const void *combine,
-                        size_t combine_bytes, struct err_text *e) {
+static bool from_slot; // the next step's token
+
+// One rank of a layout of two runs one step of one token on the fabric; the other is this test.
+static int run_step(const struct layout *layout, uint32_t rank, struct err_text *e) {
     struct model_spec spec;
-    tiny_spec(&spec);
-    struct tiny *tiny = tiny_create(&spec, 2, DTYPE_F32, 1);
+    tiny_spec_split(&spec);
+    struct tiny *tiny = tiny_create_in(&spec, layout, DTYPE_F32, 1);
     struct pool *pool;
     struct model *model;
     struct step_output out;
     ck_assert_int_eq(pool_create(&pool, 1, NULL, false, NULL), 0);
     struct model_config config = {
         .env = env,
-        .weights = tiny_weights(tiny, 0),
-        .layout = tiny_layout(tiny),
+        .weights = tiny_weights(tiny, rank),
+        .layout = layout,
         .ops = kernel_ops_ref(),
         .pool = pool,
-        .fabric = fabrics[0],
-        .rank = 0,
+        .fabric = fabrics[rank],
+        .rank = rank,
         .n_slots = 1,
         .rows_max = 8,
         .max_model_len = 64,
@@ -188,19 +211,14 @@ static int step_against(const void *dispatch, size_t dispatch_bytes, const void 
         .exchange_timeout_ns = 50 * NS_PER_MS,
     };
     ck_assert_int_eq(model_create(&model, &config, NULL), 0);
-    ck_assert_int_eq(fabric_send(fabrics[1], 0, fabric_tag(FABRIC_DISPATCH, 7, 0), dispatch,
-                                 dispatch_bytes, NULL, 0),
-                     0);
-    if (combine != NULL)
-        ck_assert_int_eq(fabric_send(fabrics[1], 0, fabric_tag(FABRIC_COMBINE, 7, 0), combine,
-                                     combine_bytes, NULL, 0),
-                         0);
     uint32_t token = 5, block = 0;
     Moesaic__Step__V1__PlanSeq seq = MOESAIC__STEP__V1__PLAN_SEQ__INIT, *seqs = &seq;
     Moesaic__Step__V1__StepPlan plan = MOESAIC__STEP__V1__STEP_PLAN__INIT;
     seq.tokens = &token;
     seq.blocks = &block;
-    seq.n_tokens = seq.n_blocks = plan.n_seqs = 1;
+    seq.n_blocks = plan.n_seqs = 1;
+    seq.n_tokens = from_slot ? 0 : 1;
+    seq.token_from_slot = from_slot;
     plan.seqs = &seqs;
     plan.step = 7;
     int rc = model_step(model, &plan, &out, e);
@@ -210,6 +228,27 @@ static int step_against(const void *dispatch, size_t dispatch_bytes, const void 
     return rc;
 }
 
+static const struct layout apart = {.n_ranks = 2, .pp = 1, .dp = 2, .tp = 1, .ep = 2, .etp = 1},
+                           shared = {.n_ranks = 2, .pp = 1, .dp = 2, .tp = 1, .ep = 1, .etp = 2},
+                           stages = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
+
+static void tell(uint32_t from, uint32_t to, uint64_t tag, const void *data, size_t bytes) {
+    ck_assert_int_eq(fabric_send(fabrics[from], to, tag, data, bytes, NULL, 0), 0);
+}
+
+// Rank 0 of a layout; rank 1 has sent what is given before.
+static int step_in(const struct layout *layout, const void *dispatch, size_t dispatch_bytes,
+                   const void *combine, struct err_text *e) {
+    tell(1, 0, fabric_tag(FABRIC_DISPATCH, 7, 0), dispatch, dispatch_bytes);
+    if (combine != NULL) tell(1, 0, fabric_tag(FABRIC_COMBINE, 7, 0), combine, 64);
+    return run_step(layout, 0, e);
+}
+
+static int step_against(const void *dispatch, size_t dispatch_bytes, const void *combine,
+                        struct err_text *e) {
+    return step_in(&apart, dispatch, dispatch_bytes, combine, e);
+}
+
 static const uint32_t empty_dispatch[16] = {0, 0, 64, 3};
 
 START_TEST(a_peer_that_dispatches_nonsense_ends_the_step) {
@@ -217,7 +256,7 @@ START_TEST(a_peer_that_dispatches_nonsense_ends_the_step) {
     uint32_t words[16] = {1, 1, 64,
                           3, 1, 3}; // expert 3 lives on rank 1 itself, and the row is missing
     open_group();
-    ck_assert_int_eq(step_against(words, sizeof words, NULL, 0, &e), ERR_PEER_PROTOCOL);
+    ck_assert_int_eq(step_against(words, sizeof words, NULL, &e), ERR_PEER_PROTOCOL);
     ck_assert_msg(strstr(e.text, "dispatch of layer 0 from rank 1") != NULL, "%s", e.text);
     close_group();
 }
@@ -227,7 +266,7 @@ START_TEST(a_peer_that_answers_nonsense_ends_the_step) {
     struct err_text e;
     uint32_t words[16] = {77, 64};
     open_group();
-    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, words, sizeof words, &e),
+    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, words, &e),
                      ERR_PEER_PROTOCOL);
     ck_assert_msg(strstr(e.text, "combine of layer 0 from rank 1") != NULL, "%s", e.text);
     close_group();
@@ -237,8 +276,70 @@ END_TEST
 START_TEST(a_peer_that_falls_silent_ends_the_step_in_time) {
     struct err_text e;
     open_group();
-    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, NULL, 0, &e),
+    ck_assert_int_eq(step_against(empty_dispatch, sizeof empty_dispatch, NULL, &e),
                      ERR_PEER_TIMEOUT);
+    close_group();
+}
+END_TEST
+
+// Who shares experts gets a row's three pairs whole; fewer answers than that are a lie.
+START_TEST(a_rank_of_the_same_experts_that_answers_nonsense_ends_the_step) {
+    struct err_text e;
+    uint32_t words[16] = {2, 64};
+    open_group();
+    ck_assert_int_eq(step_in(&shared, empty_dispatch, sizeof empty_dispatch, words, &e),
+                     ERR_PEER_PROTOCOL);
+    ck_assert_msg(strstr(e.text, "combine of layer 0 from rank 1: hidden 64 and n_pairs 2 instead "
+                                 "of 64 and 3") != NULL,
+                  "%s", e.text);
+    close_group();
+}
+END_TEST
+
+START_TEST(a_stage_that_hands_on_nonsense_ends_the_step) {
+    struct err_text e;
+    uint32_t words[16 + 64] = {2, 64}; // the plan has one row
+    open_group();
+    tell(0, 1, fabric_tag(FABRIC_STAGE, 7, 2), words, sizeof words);
+    ck_assert_int_eq(run_step(&stages, 1, &e), ERR_PEER_PROTOCOL);
+    ck_assert_msg(strstr(e.text, "stage 1 from rank 0: n_rows 2") != NULL, "%s", e.text);
+    close_group();
+}
+END_TEST
+
+START_TEST(a_stage_that_hands_on_its_rows_is_answered) {
+    struct err_text e;
+    uint32_t words[16 + 64] = {1, 64};
+    open_group();
+    tell(0, 1, fabric_tag(FABRIC_STAGE, 7, 2), words, sizeof words);
+    ck_assert_msg(run_step(&stages, 1, &e) == 0, "%s", e.text);
+    close_group();
+}
+END_TEST
+
+START_TEST(a_stage_that_hands_on_nothing_ends_the_step_in_time) {
+    struct err_text e;
+    uint32_t words[16 + 64] = {1, 64};
+    open_group();
+    tell(0, 1, fabric_tag(FABRIC_STAGE, 6, 2), words, sizeof words); // of another step
+    tell(2, 1, fabric_tag(FABRIC_STAGE, 7, 2), words, sizeof words); // not the stage before
+    ck_assert_int_eq(run_step(&stages, 1, &e), ERR_PEER_TIMEOUT);
+    ck_assert_msg(strstr(e.text, "stage 1 from rank 0") != NULL, "%s", e.text);
+    close_group();
+}
+END_TEST
+
+// Only the last stage knows what a slot sampled.
+START_TEST(a_pipeline_refuses_a_token_from_a_slot) {
+    struct err_text e;
+    open_group();
+    from_slot = true;
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(run_step(&stages, rank, &e), ERR_PEER_PROTOCOL);
+        ck_assert_msg(strstr(e.text, "seqs[0].token_from_slot: the group is a pipeline") != NULL,
+                      "%s", e.text);
+    }
+    from_slot = false;
     close_group();
 }
 END_TEST
@@ -268,11 +369,17 @@ int main(void) {
     tcase_add_test(tests, a_good_dispatch_is_taken_apart);
     tcase_add_test(tests, every_wrong_word_of_a_dispatch_is_refused);
     tcase_add_test(tests, every_wrong_size_is_refused);
+    tcase_add_test(tests, every_wrong_stage_message_is_refused);
     tcase_add_test(tests, a_rank_without_experts_takes_no_rows);
     tcase_add_test(tests, random_dispatches_never_pass_unchecked);
     tcase_add_test(tests, a_peer_that_dispatches_nonsense_ends_the_step);
     tcase_add_test(tests, a_peer_that_answers_nonsense_ends_the_step);
     tcase_add_test(tests, a_peer_that_falls_silent_ends_the_step_in_time);
+    tcase_add_test(tests, a_rank_of_the_same_experts_that_answers_nonsense_ends_the_step);
+    tcase_add_test(tests, a_stage_that_hands_on_nonsense_ends_the_step);
+    tcase_add_test(tests, a_stage_that_hands_on_its_rows_is_answered);
+    tcase_add_test(tests, a_stage_that_hands_on_nothing_ends_the_step_in_time);
+    tcase_add_test(tests, a_pipeline_refuses_a_token_from_a_slot);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -5,8 +5,11 @@
 
 #include "tests/harness/suite.h"
 #include "tests/harness/tiny.h"
+#include "worker/combine.h"
+#include "worker/dispatch.h"
 #include "worker/kv.h"
 #include "worker/room.h"
+#include "worker/stage.h"
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -121,6 +124,41 @@ START_TEST(a_rank_of_a_tp_group_counts_its_own_heads_and_messages) {
 }
 END_TEST
 
+// Three stages of a layer each: a page costs a third. Only the last one has logits, only those
+// behind the first hold rows that came ahead.
+START_TEST(a_stage_counts_its_own_layers_and_messages) {
+    set_up(1);
+    uint32_t whole = model_kv_blocks_fit(&model, 64 * MIB);
+    uint64_t alone = model_step_bytes(&model, 2);
+    layout = (struct layout){.n_ranks = 3, .pp = 3, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
+    ck_assert_uint_ge(model_kv_blocks_fit(&model, 64 * MIB), 3 * whole - whole / 5);
+    uint64_t first = model_step_bytes(&model, 2);
+    model.rank = 1;
+    ck_assert_uint_eq(model_step_bytes(&model, 2), first + 3 * stage_bytes_max(&spec, 64));
+    model.rank = 2;
+    ck_assert_uint_gt(model_step_bytes(&model, 2), first + 3 * stage_bytes_max(&spec, 64));
+    ck_assert_uint_gt(alone, first);
+    spec.ffn[0] = spec.ffn[2] = FFN_DENSE;
+    ck_assert_uint_ge(model_message_bytes_max(&spec, &layout, 64), stage_bytes_max(&spec, 64));
+}
+END_TEST
+
+START_TEST(a_rank_that_shares_experts_counts_the_answers_of_all_that_do) {
+    set_up(4);
+    tiny_spec_split(&spec);
+    uint64_t bytes[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        // The same place of EP holds the same experts, by two ranks or by four.
+        layout = (struct layout){.n_ranks = 4, .pp = 1, .dp = 4, .tp = 1, .ep = 1, .etp = 4};
+        layout.n_ranks = layout.dp = layout.etp = i == 0 ? 2 : 4;
+        weights.n_local_experts = 5;
+        bytes[i] = model_step_bytes(&model, 2);
+    }
+    uint64_t peers = 2 * dispatch_bytes_max(&spec, 64), answers = 2 * combine_bytes_max(&spec, 64);
+    ck_assert_uint_gt(bytes[1], bytes[0] + peers + answers);
+}
+END_TEST
+
 START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
     set_up(1);
     room.memory_bytes = weights.bytes + model_step_bytes(&model, 2);
@@ -155,6 +193,8 @@ int main(void) {
     tcase_add_test(t, narrow_pages_hold_nearly_twice_the_tokens);
     tcase_add_test(t, step_memory_grows_with_what_a_step_may_hold);
     tcase_add_test(t, a_rank_of_a_tp_group_counts_its_own_heads_and_messages);
+    tcase_add_test(t, a_stage_counts_its_own_layers_and_messages);
+    tcase_add_test(t, a_rank_that_shares_experts_counts_the_answers_of_all_that_do);
     tcase_add_test(t, nothing_left_is_refused_with_the_flags_to_lower);
     tcase_add_test(t, messages_that_no_worker_would_take_are_refused_before_the_first_step);
     Suite *s = suite_create("worker_room");
