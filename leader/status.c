@@ -140,6 +140,24 @@ static void request_histograms(struct page *p, const struct meter *m) {
 
 // --- the cluster
 
+// What workers that share requests have together: sums over groups are the whole.
+static void group_families(struct page *p, const struct leader_view *v) {
+    const char *const names[] = {"moesaic_dp_group_requests_running",
+                                 "moesaic_dp_group_kv_blocks_used"};
+    const char *const helps[] = {"Requests in slots of a data parallel group.",
+                                 "KV blocks in use of a data parallel group."};
+    for (int family = 0; family < 2; family++) {
+        metrics_family(p->out, names[family], "gauge", helps[family]);
+        for (uint32_t dp = 0; dp < v->layout.dp; dp++) {
+            const struct member_view *k = &v->members[layout_rank(&v->layout, 0, dp, 0)];
+            buf_reset(&p->labels);
+            number_label(p, "group", dp);
+            metrics_count(p->out, names[family], &p->labels,
+                          family == 0 ? k->n_running : k->kv_blocks_used);
+        }
+    }
+}
+
 static void member_families(struct page *p, const struct leader_view *v) {
     metrics_family(p->out, "moesaic_worker_state", "gauge", "1 for the state a worker is in.");
     for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
@@ -158,7 +176,8 @@ static void member_families(struct page *p, const struct leader_view *v) {
         metrics_count(p->out, kv_name, number_label(p, "worker", i), v->members[i].kv_blocks_used);
     }
     const char *const run_name = "moesaic_worker_requests_running";
-    metrics_family(p->out, run_name, "gauge", "Requests in slots of a worker.");
+    metrics_family(p->out, run_name, "gauge",
+                   "Requests in slots of a worker, which are those of its data parallel group.");
     for (uint32_t i = 0; i < v->layout.n_ranks; i++) {
         buf_reset(&p->labels);
         metrics_count(p->out, run_name, number_label(p, "worker", i), v->members[i].n_running);
@@ -293,6 +312,7 @@ void status_metrics(struct buf *out, struct serving *s, struct http *http) {
     if (s->engine->view(s->engine->self, &view) == 0) {
         queue_families(&p, s, &view);
         member_families(&p, &view);
+        group_families(&p, &view);
         expert_family(&p, s, &view);
         step_families(&p, &view);
         leader_view_finish(&view);

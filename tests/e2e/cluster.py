@@ -110,9 +110,11 @@ class Cluster:
         self.wait_ready()
 
     def start_leader(self):
+        given = any(flag in ("--workers", "--data-parallel-size") for flag in self.leader_flags)
+        sizes = [] if given else ["--data-parallel-size", str(self.n_workers)]
         command = [*self.leader_prefix, BUILD / "moe-leader", "--model", self.model, "--port", str(self.port),
                    "--control-port", str(self.control_port), "--grpc-port", str(self.grpc_port),
-                   "--data-parallel-size", str(self.n_workers), "--digest", *self.leader_flags]
+                   *sizes, "--digest", *self.leader_flags]
         self.leader = Process("leader", command, self.folder)
         self.port = self.port_of("http listening")
         self.control_port = self.port_of("control listening")

@@ -57,9 +57,9 @@ def test_a_command_line_of_another_engine_starts_a_leader_that_answers(flags, sa
 
 
 @pytest.mark.parametrize("flags, words", [
-    (["--model", MODEL, "--tensor-parallel-size", "8"], ["--tensor-parallel-size", "--data-parallel-size N"]),
+    (["--model", MODEL, "--tensor-parallel-size", "16"], ["--tensor-parallel-size 16: tensor parallel 16 does not divide"]),
     (["--model", MODEL, "--gpu-memory-utilization", "0.9"], ["--kv-cache-memory"]),
-    (["--model-path", MODEL, "--tp", "2"], ["--tp: use --data-parallel-size"]),
+    (["--model-path", MODEL, "--tp", "8", "--dp", "8", "--enable-dp-attention"], ["--enable-dp-attention", "divide that size"]),
     (["-m", MODEL, "-t", "8"], ["moe-worker --threads"]),
     (["--model-id", MODEL, "--quantize", "awq"], ["--quantize", "--dtype"]),
     (["--model", MODEL, "--speculative-config", '{"method": "ngram"}'], ["speculative"]),

@@ -127,7 +127,7 @@ def test_others_may_join_where_the_group_is_larger():
 
 @pytest.mark.parametrize("flags, code, word", [
     (["--model", "/nowhere"], 1, "/nowhere"),
-    (["--model", str(MODEL), "--data-parallel-size", "1"], 2, "--local-workers 2"),
+    (["--model", str(MODEL), "--workers", "1"], 2, "--local-workers 2"),
     (["--model", str(MODEL), "--lws-group-size", "2"], 2, "--lws-group-size"),
     (["--model", str(MODEL), "--control-tls-cert", "x", "--control-tls-key", "y"], 2, "--control-tls-ca"),
 ])
