@@ -33,6 +33,7 @@ static void run_plan(struct model *model, const uint8_t *data, size_t size) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     struct model_spec spec;
     tiny_spec_odd(&spec);
+    spec.n_layers = 2; // a dense one and one with experts
     if (tiny == NULL) tiny = tiny_create(&spec, 1, DTYPE_F32, 9);
     const struct weights *weights = tiny_weights(tiny, 0);
     struct ranks *ranks = ranks_create(&(struct ranks_config){.weights = &weights,
