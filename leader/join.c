@@ -92,10 +92,36 @@ static bool is_free(const struct members *m, uint32_t rank) {
     return rank < m->n_ranks && !member_present(&m->ranks[rank]);
 }
 
+// How well a rank suits a worker of this host: those who talk most share its memory. Members of its
+// TP group count more than all others of its stage; who is elsewhere counts against it.
+static int64_t closeness(const struct members *m, uint32_t rank, const char *host) {
+    struct layout_place at = layout_place(&m->layout, rank);
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        struct layout_place other = layout_place(&m->layout, i);
+        if (!member_present(&m->ranks[i]) || other.stage != at.stage) continue;
+        int64_t weight = other.dp == at.dp ? RANKS_MAX : 1;
+        sum += strcmp(m->ranks[i].host, host) == 0 ? weight : -weight;
+    }
+    return sum;
+}
+
+static struct member *closest_rank(struct members *m, const char *host) {
+    struct member *best = NULL;
+    int64_t best_sum = 0;
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (!is_free(m, i)) continue;
+        int64_t sum = closeness(m, i, host);
+        if (best != NULL && sum <= best_sum) continue;
+        best = &m->ranks[i];
+        best_sum = sum;
+    }
+    return best;
+}
+
 // What it still holds comes first, because another rank would mean loading anew; then what its
-// start asked for; then any.
-static struct member *choose_rank(const struct members *m,
-                                  const Moesaic__Control__V1__Hello *hello) {
+// start asked for; then the free one that is closest to its host's others, the lowest of equals.
+static struct member *choose_rank(struct members *m, const Moesaic__Control__V1__Hello *hello) {
     struct layout held;
     bool holds = hello->has_weights && layout_unpack(&held, hello->held_layout, NULL) == 0 &&
                  layout_equal(&held, &m->layout) &&
@@ -103,10 +129,7 @@ static struct member *choose_rank(const struct members *m,
     if (holds && is_free(m, hello->held_rank)) return &m->ranks[hello->held_rank];
     if (hello->wanted_rank >= 0 && is_free(m, (uint32_t)hello->wanted_rank))
         return &m->ranks[hello->wanted_rank];
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        if (is_free(m, i)) return &m->ranks[i];
-    }
-    return NULL;
+    return closest_rank(m, hello->host);
 }
 
 static void send_welcome(struct members *m, const struct member *k) {

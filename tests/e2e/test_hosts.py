@@ -18,12 +18,12 @@ QUESTIONS = ["What is the capital of Kenya?", "Who are you?", "Count to twenty."
 class Group(Cluster):
     """Workers on hosts: places[i] is the host of the i-th."""
 
-    def __init__(self, hosts, places, folder, spares=()):
+    def __init__(self, hosts, places, folder, spares=(), sizes=()):
         token = folder / "token"
         token.write_text("let-me-in")
         control = ["--control-token-file", token, "--control-insecure"]
         super().__init__(workers=len(places),
-                         leader_flags=[*control, "--control-host", hosts.address, "--interface", hosts.device],
+                         leader_flags=[*control, *sizes, "--control-host", hosts.address, "--interface", hosts.device],
                          worker_flags=[*control, "--interface", "eth0"])
         self.hosts, self.places = hosts, [*places, *spares]
 
@@ -96,6 +96,15 @@ def test_neighbours_share_memory_and_hosts_talk_tcp(lone, tmp_path):
                   f" {t['bytes'] / exchanges:15.0f} {t['row_bytes'] / exchanges:9.0f}")
             assert t["messages"] == exchanges * 3, "one to each other rank, who cannot know that there are no rows"
             assert t["row_bytes"] > 0 and t["bytes"] - t["row_bytes"] < 200 * t["messages"], "small heads"
+
+
+def test_groups_that_split_heads_stay_on_one_host(lone, tmp_path):
+    """Two TP groups, one on each host, though their workers join by turns: only experts' rows cross the network."""
+    sizes = ["--data-parallel-size", "2", "--tensor-parallel-size", "2"]
+    with Hosts(2) as hosts, Group(hosts, [0, 1, 0, 1], tmp_path, sizes=sizes) as group:
+        places = {rank: place for rank, (place, _) in members(group).items()}
+        assert places[0] == places[1] != places[2] == places[3]
+        assert digests(group) == lone
 
 
 def test_a_slow_wire_that_loses_packets_changes_no_bit(lone, tmp_path):

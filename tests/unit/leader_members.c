@@ -77,6 +77,37 @@ START_TEST(join_gives_a_rank_back_to_the_worker_that_holds_its_weights) {
 }
 END_TEST
 
+static uint32_t join_from(uint64_t peer, const char *host) {
+    Moesaic__Control__V1__Hello h;
+    fake_hello_fill(&h, peer);
+    h.host = (char *)host;
+    say_hello(peer, &h);
+    return f.peers[peer].rank;
+}
+
+START_TEST(join_keeps_the_workers_of_a_host_together) {
+    // Two TP groups in one stage, whose hosts take turns.
+    fake_start_layout(&f, &(struct layout){4, 1, 2, 2, 4, 1});
+    ck_assert_uint_eq(join_from(1, "a"), 0);
+    ck_assert_uint_eq(join_from(2, "b"), 2);
+    ck_assert_uint_eq(join_from(3, "a"), 1);
+    ck_assert_uint_eq(join_from(4, "b"), 3);
+    fake_finish(&f);
+    // Two stages of two DP groups.
+    fake_start_layout(&f, &(struct layout){4, 2, 2, 1, 2, 1});
+    ck_assert_uint_eq(join_from(1, "a"), 0);
+    ck_assert_uint_eq(join_from(2, "b"), 2);
+    ck_assert_uint_eq(join_from(3, "b"), 3);
+    ck_assert_uint_eq(join_from(4, "a"), 1);
+    fake_finish(&f);
+    // A third host takes what is left, however little it suits.
+    fake_start_layout(&f, &(struct layout){2, 1, 1, 2, 2, 1});
+    ck_assert_uint_eq(join_from(1, "a"), 0);
+    ck_assert_uint_eq(join_from(2, "c"), 1);
+    fake_finish(&f);
+}
+END_TEST
+
 START_TEST(join_refuses_another_build_protocol_or_class) {
     Moesaic__Control__V1__Hello h;
     static char *classes[] = {(char *)"bf16dot"};
@@ -483,6 +514,7 @@ int main(void) {
     TCase *t = tcase_create("members");
     tcase_add_test(t, join_gives_each_worker_a_rank);
     tcase_add_test(t, join_gives_a_rank_back_to_the_worker_that_holds_its_weights);
+    tcase_add_test(t, join_keeps_the_workers_of_a_host_together);
     tcase_add_test(t, join_refuses_another_build_protocol_or_class);
     tcase_add_test(t, join_refuses_weights_that_differ);
     tcase_add_test(t, join_refuses_changed_weights_after_a_group_ran_with_others);
