@@ -88,7 +88,8 @@ START_TEST(answers_are_equal_when_workers_of_a_layout_are_killed) {
     layout_text(where, &layouts[_i]);
     turns_make(turns, &pool);
     for (uint32_t i = 0; i < pool.n_jobs; i++)
-        turns[i].arrival_ns = i * 200 * NS_PER_MS; // so that there is always something to lose
+        turns[i].arrival_ns =
+            i * (13 * NS_PER_S / pool.n_jobs); // there is always something to lose
     cluster_create(&c, &config, turns, pool.n_jobs);
     int64_t at_ns = 2 * NS_PER_S;
     for (uint32_t i = 0; i < layouts[_i].n_ranks && !c.finished; i += 3) {
