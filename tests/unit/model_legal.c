@@ -33,6 +33,9 @@ static const struct {
     {SMALL("gpt-oss"), 2, 4, 4},
     {SMALL("granitemoe"), 2, 4, 2},
     {SMALL("granitemoeshared"), 2, 4, 1},
+    {SMALL("grok-1"), 2, 4, 1}, // inner 24 is no whole number of blocks
+    {SMALL("grok-2"), 2, 4, 1},
+    {SMALL("kimi-k25"), 2, 4, 1},
     {SMALL("llama"), 2, 4, 1},
     {SMALL("llama4"), 4, 4, 1},
     {SMALL("llama4-nested"), 2, 4, 2},
