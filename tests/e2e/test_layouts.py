@@ -57,6 +57,8 @@ def test_a_layout_answers_as_one_worker_does(layout, expected):
         assert f"layout of {pp * dp * tp} workers: pp {pp} dp {dp} tp {tp} ep {ep} etp {etp}" in cluster.leader.log()
         shown = subprocess.run([BUILD / "moectl", "status", "--places", "--url", cluster.url], capture_output=True, text=True, timeout=30)
         assert shown.returncode == 0 and "EXPERTS" in shown.stdout and max(map(len, shown.stdout.split("\n"))) <= 80
+        groups = [labels for name, labels in cluster.metrics() if name == "moesaic_dp_group_kv_blocks_used"]
+        assert groups == [(("group", str(d)),) for d in range(dp)]
         assert cluster.check_accounts() == "ok"
 
 
