@@ -145,7 +145,7 @@ static void *toy_thread(void *context) {
 
 // So that what is submitted now has not heard the abort.
 static void await_abort(struct toy_engine *t) {
-    int64_t until = env_now_ns(t->env) + 10 * NS_PER_S;
+    int64_t until = env_now_ns(t->env) + 60 * NS_PER_S; // of a busy machine
     struct waker *w;
     check(waker_create(t->env, &w) == 0);
     while (toy_engine_counts(t).aborts == 0 && env_now_ns(t->env) < until)
@@ -272,7 +272,7 @@ struct toy_counts toy_engine_counts(struct toy_engine *t) {
 }
 
 bool toy_engine_await(struct toy_engine *t, uint32_t n_inside) {
-    int64_t until = env_now_ns(t->env) + 10 * NS_PER_S;
+    int64_t until = env_now_ns(t->env) + 60 * NS_PER_S; // of a busy machine
     struct waker *w;
     check(waker_create(t->env, &w) == 0);
     bool there;

@@ -41,8 +41,8 @@ static const struct {
     uint32_t n_jobs;
 } models[] = {{"models/seedling", DTYPE_F32, N_JOBS},
               {"tests/data/models/awkward", DTYPE_F32, N_JOBS},
-              {"models/seedling", DTYPE_BF16, N_JOBS},
-              {"tests/data/models/tiny-mixtral", DTYPE_BF16, N_JOBS},
+              {"models/seedling", DTYPE_BF16, 24},
+              {"tests/data/models/tiny-mixtral", DTYPE_BF16, 24},
               {"tests/data/models/awkward", DTYPE_E4M3, 12},
               {"tests/data/models/tiny-qwen3-moe", DTYPE_I8, 12}};
 #define N_MODELS (sizeof models / sizeof models[0])
