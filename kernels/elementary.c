@@ -100,6 +100,11 @@ float elementary_log(float x) {
     return (float)log_double((double)x);
 }
 
+float elementary_softplus(float x) {
+    if (x != x || x > 20.0f) return x;
+    return (float)log_double(1.0 + (double)elementary_exp(x));
+}
+
 // Three float32 roundings, as in the programs that the models were trained with: exponent, power,
 // reciprocal.
 void elementary_inv_freq(float *inv_freq, float theta, uint32_t rotary_dim) {

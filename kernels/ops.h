@@ -71,6 +71,26 @@ struct clamped_glu {
     float alpha, limit;
 };
 
+// A causal convolution of each channel with its own weights: what it read last, oldest first.
+struct conv_taps {
+    const float *const *x; // [n_taps] rows
+    const float *w;        // [n_taps][w_stride]
+    size_t w_stride;
+    uint32_t n_taps;
+};
+
+// One head's gated delta rule over tokens in order. Token t's query, key and value are t *
+// qkv_stride floats behind the first one's, and so on.
+struct delta_job {
+    float *state;       // [k_dim, v_dim]
+    const float *q, *k; // [k_dim]
+    const float *v;     // [v_dim]
+    float *out;         // [v_dim]
+    const float *decay, *beta;
+    size_t qkv_stride, out_stride, gate_stride;
+    uint32_t n_tokens, k_dim, v_dim;
+};
+
 struct kernel_ops {
     const char *name; // "ref", "avx2", "avx512"
 
@@ -95,7 +115,12 @@ struct kernel_ops {
     void (*clamped_glu)(float *y, const float *up, const struct clamped_glu *act, uint32_t n);
     // y = gelu(gate) * up. y may be gate or up.
     void (*gelu_mul)(float *y, const float *gate, const float *up, uint32_t n);
-    void (*softcap)(float *x, float cap, uint32_t n);             // in place: cap * tanh(x / cap)
+    void (*softcap)(float *x, float cap, uint32_t n); // in place: cap * tanh(x / cap)
+    // y *= sigmoid(gate).
+    void (*sigmoid_mul)(float *y, const float *gate, uint32_t n);
+    // y = silu(sum of w * x over the taps).
+    void (*conv_silu)(float *y, const struct conv_taps *taps, uint32_t n);
+    void (*delta_rule)(const struct delta_job *job);
     void (*add)(float *y, const float *x, uint32_t n);            // y += x
     void (*scale)(float *y, const float *x, float a, uint32_t n); // y = a * x; y may be x
     void (*axpy)(float *y, const float *x, float a, uint32_t n);  // y = fma(a, x, y)
@@ -143,7 +168,8 @@ float elementary_log(float x);  // x > 0, finite
 float elementary_silu(float x); // x / (1 + exp(-x))
 float elementary_sigmoid(float x);
 float elementary_tanh(float x);
-float elementary_gelu(float x); // the form with tanh
+float elementary_gelu(float x);     // the form with tanh
+float elementary_softplus(float x); // log(1 + exp(x)); x above 20
 // cos and sin of position * inv_freq[i] for i < n, the product rounded to float32.
 void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq,
                            uint32_t n);

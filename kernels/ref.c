@@ -243,6 +243,42 @@ static void ref_clamped_glu(float *y, const float *up, const struct clamped_glu 
     }
 }
 
+static void ref_sigmoid_mul(float *y, const float *gate, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        y[i] = y[i] * elementary_sigmoid(gate[i]);
+}
+
+static void ref_conv_silu(float *y, const struct conv_taps *taps, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        float acc = 0.0f;
+        for (uint32_t t = 0; t < taps->n_taps; t++)
+            acc = fmaf(taps->w[t * taps->w_stride + i], taps->x[t][i], acc);
+        y[i] = elementary_silu(acc);
+    }
+}
+
+// Column j of the state, and of one token.
+static void delta_column(const struct delta_job *job, uint32_t t, uint32_t j) {
+    const float *q = job->q + t * job->qkv_stride, *k = job->k + t * job->qkv_stride;
+    float *s = job->state + j, memory = 0.0f, out = 0.0f;
+    for (uint32_t i = 0; i < job->k_dim; i++) {
+        s[(size_t)i * job->v_dim] = s[(size_t)i * job->v_dim] * job->decay[t * job->gate_stride];
+        memory = fmaf(s[(size_t)i * job->v_dim], k[i], memory);
+    }
+    float d = (job->v[t * job->qkv_stride + j] - memory) * job->beta[t * job->gate_stride];
+    for (uint32_t i = 0; i < job->k_dim; i++) {
+        s[(size_t)i * job->v_dim] = fmaf(k[i], d, s[(size_t)i * job->v_dim]);
+        out = fmaf(s[(size_t)i * job->v_dim], q[i], out);
+    }
+    job->out[t * job->out_stride + j] = out;
+}
+
+static void ref_delta_rule(const struct delta_job *job) {
+    for (uint32_t t = 0; t < job->n_tokens; t++)
+        for (uint32_t j = 0; j < job->v_dim; j++)
+            delta_column(job, t, j);
+}
+
 static void ref_add(float *y, const float *x, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
         y[i] = y[i] + x[i];
@@ -348,6 +384,9 @@ static const struct kernel_ops ops = {
     .clamped_glu = ref_clamped_glu,
     .gelu_mul = ref_gelu_mul,
     .softcap = ref_softcap,
+    .sigmoid_mul = ref_sigmoid_mul,
+    .conv_silu = ref_conv_silu,
+    .delta_rule = ref_delta_rule,
     .add = ref_add,
     .scale = ref_scale,
     .axpy = ref_axpy,

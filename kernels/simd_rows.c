@@ -107,6 +107,22 @@ static void clamped_glu(float *y, const float *up, const struct clamped_glu *act
     }
 }
 
+static void sigmoid_mul(float *y, const float *gate, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        store_at(y, i, n, vec_mul(load_at(y, i, n), vec_sigmoid(load_at(gate, i, n))));
+    }
+}
+
+static void conv_silu(float *y, const struct conv_taps *taps, uint32_t n) {
+    FOR_VECTORS(i, n) {
+        vec acc = vec_zero();
+        for (uint32_t t = 0; t < taps->n_taps; t++)
+            acc = vec_fma(load_at(taps->w + t * taps->w_stride, i, n), load_at(taps->x[t], i, n),
+                          acc);
+        store_at(y, i, n, vec_silu(acc));
+    }
+}
+
 static void add(float *y, const float *x, uint32_t n) {
     FOR_VECTORS(i, n) {
         store_at(y, i, n, vec_add(load_at(y, i, n), load_at(x, i, n)));
@@ -276,6 +292,9 @@ static const struct kernel_ops ops = {
     .clamped_glu = clamped_glu,
     .gelu_mul = gelu_mul,
     .softcap = softcap,
+    .sigmoid_mul = sigmoid_mul,
+    .conv_silu = conv_silu,
+    .delta_rule = KERNEL_SYMBOL(delta_rule),
     .add = add,
     .scale = scale,
     .axpy = axpy,

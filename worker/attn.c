@@ -61,7 +61,7 @@ void attn_lay(struct forward *f, struct scratch *s) {
     const struct slice *slice = &f->slice;
     a->group = slice->n_heads / slice->n_kv_heads;
     a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
-    a->qkv_dim = (slice->n_heads + 2 * slice->n_kv_heads) * spec->head_dim;
+    a->qkv_dim = slice->n_heads * spec_query_dim(spec) + 2 * slice->n_kv_heads * spec->head_dim;
     a->inv_freq = scratch_take(s, half, sizeof(float));
     a->cos = scratch_take(s, rows * half, sizeof(float));
     a->sin = scratch_take(s, rows * half, sizeof(float));
@@ -192,10 +192,11 @@ static void spread_row(const struct attn_layer *al, uint32_t row, uint32_t kv_he
     float *qkv = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
     float *q = attn_query(f, kv_head, row);
     for (uint32_t h = 0; h < group; h++, q += hd) {
-        norm_and_rotate(al, q, qkv + ((size_t)kv_head * group + h) * hd, al->w->q_norm, row);
+        const float *from = qkv + ((size_t)kv_head * group + h) * spec_query_dim(spec);
+        norm_and_rotate(al, q, from, al->w->q_norm, row);
         sharpen(al, q, row);
     }
-    float *key = qkv + ((size_t)f->slice.n_heads + kv_head) * hd;
+    float *key = qkv + (size_t)f->slice.n_heads * spec_query_dim(spec) + (size_t)kv_head * hd;
     const float *value = key + (size_t)f->slice.n_kv_heads * hd;
     norm_and_rotate(al, key, key, al->w->k_norm, row);
     struct kv_place at = {al->layer, kv_head, f->batch.slot[row], f->batch.position[row]};
@@ -311,12 +312,22 @@ static void fill_ranges(const struct attn_layer *al, const struct attn_tile *til
     }
 }
 
+// An output's gate stands behind its head's query.
+static void gate_heads(const struct forward *f, float *out, uint32_t row, uint32_t first_head) {
+    uint32_t hd = f->spec->head_dim;
+    const float *heads = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
+    for (uint32_t h = 0; h < f->attn.heads_per_item; h++, out += hd)
+        f->ops->sigmoid_mul(out, heads + (size_t)(first_head + h) * 2 * hd + hd, hd);
+}
+
 static void keep_out(const struct forward *f, const struct attn_tile *tile, uint32_t first_head,
                      const struct attn_thread *mine) {
     size_t dim = spec_value_dim(f->spec), n = f->attn.heads_per_item * dim;
     for (uint32_t i = 0; i < tile->n_rows; i++) {
         float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->slice.n_heads * dim;
         memcpy(row + first_head * dim, mine->out + i * n, n * sizeof(float));
+        if (f->spec->attn_gate)
+            gate_heads(f, row + first_head * dim, tile->row_begin + i, first_head);
     }
 }
 

@@ -26,18 +26,18 @@ struct attn_thread {
 };
 
 struct attn {
-    uint32_t group;              // query heads that share a KV head
-    uint32_t queries_max;        // of one work item
-    uint32_t qkv_dim;            // (n_heads + 2 n_kv_heads) * head_dim, of the slice's
-    float *inv_freq;             // [rope.dim / 2]
-    float rope_factor;           // of cosines and sines; 0 = none
-    float *cos, *sin;            // [rows_max, rope.dim / 2] of the step's positions
-    float *ones;                 // [head_dim] weights of norms that have none
-    float *qkv;                  // [rows_max, qkv_dim]
-    float *q;                    // [kv head][n_rows][group][key_dim], normed and rotated
-    float *out;                  // [rows_max, n_heads * value_dim]
-    float *wide;                 // [n_threads, n_heads * head_dim] where heads are normed together
-    float *wide_sent;            // [rows_max, what goes to the TP group of a row's heads]
+    uint32_t group;       // query heads that share a KV head
+    uint32_t queries_max; // of one work item
+    uint32_t qkv_dim;     // n_heads * spec_query_dim + 2 n_kv_heads * head_dim, of the slice's
+    float *inv_freq;      // [rope.dim / 2]
+    float rope_factor;    // of cosines and sines; 0 = none
+    float *cos, *sin;     // [rows_max, rope.dim / 2] of the step's positions
+    float *ones;          // [head_dim] weights of norms that have none
+    float *qkv;           // [rows_max, qkv_dim]
+    float *q;             // [kv head][n_rows][group][key_dim], normed and rotated
+    float *out;           // [rows_max, n_heads * value_dim]
+    float *wide;          // [n_threads, n_heads * head_dim] where heads are normed together
+    float *wide_sent;     // [rows_max, what goes to the TP group of a row's heads]
     struct attn_thread *threads; // [n_threads]
 
     // How this step is split.

@@ -9,6 +9,7 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     b->max_model_len = sizes->max_model_len;
     b->vocab = sizes->vocab;
     b->pipelined = sizes->pipelined;
+    b->recurrent = sizes->recurrent;
     b->slots = scratch_take(s, sizes->n_slots, sizeof *b->slots);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
         struct steer_slot unplaced;
@@ -65,6 +66,15 @@ static int check_tokens(struct seq_check *c) {
     }
     c->n_rows = (uint32_t)seq->n_tokens;
     return 0;
+}
+
+// Pages of any tokens may be shared; a state is what this slot ran, or nothing at position 0.
+static int check_state(const struct seq_check *c) {
+    const Moesaic__Step__V1__PlanSeq *seq = c->seq;
+    uint32_t end = c->b->slots[seq->slot].state_end;
+    if (!c->b->recurrent || seq->position == 0 || seq->position == end) return 0;
+    return REFUSE(c, "seqs[%u].position %u: the state of slot %u has come to %u", c->i,
+                  seq->position, seq->slot, end);
 }
 
 // After the update the table must have no hole and reach the last position.
@@ -162,6 +172,7 @@ static int check_scoring(const struct seq_check *c) {
 static int check_seq(struct seq_check *c) {
     int rc = check_slot(c);
     if (rc == 0) rc = check_tokens(c);
+    if (rc == 0) rc = check_state(c);
     if (rc == 0) rc = check_table(c);
     if (rc == 0) rc = check_writes(c);
     if (rc == 0) rc = check_sampling(c);
@@ -203,6 +214,7 @@ static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__
         b->slot[row] = seq->slot;
         kv_set_token(kv, seq->slot, b->position[row], b->token[row]);
     }
+    b->slots[seq->slot].state_end = seq->position + n_rows;
     if (seq->steering != NULL) steer_set(&b->slots[seq->slot].steering, seq->steering);
     if (seq->sampling != NULL || seq->scoring != NULL) b->answered_seq[b->n_answered++] = b->n_seqs;
     b->seqs[b->n_seqs++] =

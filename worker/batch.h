@@ -25,6 +25,7 @@ struct batch_seq {
 struct batch_slot {
     bool has_token;
     uint32_t token;      // sampled last
+    uint32_t state_end;  // of a recurrent model: the position that its state has come to
     uint64_t seen_check; // the check that met this slot last: finds duplicates
     struct steer_slot steering;
 };
@@ -38,6 +39,7 @@ struct batch_writer {
 struct batch {
     uint32_t n_slots, rows_max, max_model_len, vocab;
     bool pipelined; // this rank may not know what a slot sampled
+    bool recurrent; // slots have a state, which a run continues or begins anew
     uint64_t n_checks;
     struct batch_slot *slots;     // [n_slots]
     struct batch_writer *writers; // [kv blocks]
@@ -51,6 +53,7 @@ struct batch {
 struct batch_sizes {
     uint32_t n_slots, rows_max, max_model_len, kv_blocks, vocab;
     bool pipelined;
+    bool recurrent;
 };
 
 void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch *s);

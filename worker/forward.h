@@ -9,6 +9,7 @@
 #include "worker/attn.h"
 #include "worker/batch.h"
 #include "worker/combine.h"
+#include "worker/delta.h"
 #include "worker/dispatch.h"
 #include "worker/expert.h"
 #include "worker/head.h"
@@ -46,6 +47,7 @@ struct forward {
     struct kv kv;
     struct attn attn;
     struct mla mla;
+    struct delta delta;
     struct route route;
     struct dispatch dispatch;
     struct expert expert;

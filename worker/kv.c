@@ -15,7 +15,10 @@ static uint64_t page_bytes(const struct kv_sizes *sizes) {
 }
 
 uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
-    return page_bytes(sizes) * sizes->n_layers * sizes->n_heads; // limits.h: far below 2^64
+    uint32_t n_layers = 0; // recurrent ones have no pages
+    for (uint32_t i = 0; i < sizes->n_layers; i++)
+        n_layers += spec_layer_recurrent(sizes->spec, sizes->first_layer + i) ? 0 : 1;
+    return page_bytes(sizes) * n_layers * sizes->n_heads; // limits.h: far below 2^64
 }
 
 void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
@@ -24,7 +27,10 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_dim = spec_key_dim(spec);
     kv->value_dim = spec_value_dim(spec);
     check(kv->key_dim <= KEY_DIM_MAX);
-    kv->first_layer = sizes->first_layer;
+    for (uint32_t i = 0, place = 0; i < sizes->n_layers; i++) {
+        kv->place[sizes->first_layer + i] = place;
+        place += spec_layer_recurrent(spec, sizes->first_layer + i) ? 0 : 1;
+    }
     kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
@@ -64,8 +70,7 @@ uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position) {
 }
 
 static size_t page_offset(const struct kv *kv, uint32_t layer, uint32_t head, uint32_t block) {
-    return (layer - kv->first_layer) * kv->layer_stride + block * kv->block_stride +
-           head * kv->page_bytes;
+    return kv->place[layer] * kv->layer_stride + block * kv->block_stride + head * kv->page_bytes;
 }
 
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head) {

@@ -18,21 +18,21 @@ struct kv_table {
 struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
-    uint32_t first_layer; // of those that have pages
-    uint32_t blocks_max;  // of one sequence
-    size_t key_bytes;     // of one page: 16 tokens of one layer and KV head
-    size_t page_bytes;    // keys and values
-    size_t block_stride;  // from one page to the next of the same layer and head
+    uint32_t blocks_max; // of one sequence
+    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
+    size_t page_bytes;   // keys and values
+    size_t block_stride; // from one page to the next of the same layer and head
     size_t layer_stride;
-    uint8_t *pages;          // [layer][block][kv head][K, V]
-    struct kv_table *tables; // [n_slots]
+    uint32_t place[LAYERS_MAX]; // of the layer among those with pages: recurrent ones have none
+    uint8_t *pages;             // [layer with pages][block][kv head][K, V]
+    struct kv_table *tables;    // [n_slots]
     uint32_t *tokens; // [n_blocks][KV_BLOCK_TOKENS] the token whose key and value stand there
 };
 
 struct kv_sizes {
     const struct model_spec *spec;
     enum dtype dtype;
-    uint32_t first_layer, n_layers, n_heads; // that this rank has pages of
+    uint32_t first_layer, n_layers, n_heads; // of this rank; recurrent layers have no pages
     uint32_t n_slots, n_blocks, max_model_len;
 };
 

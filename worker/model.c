@@ -90,12 +90,18 @@ static void lay(struct forward *f, struct scratch *s) {
     f->all_normed = scratch_take(s, c->rows_max, row_bytes);
     f->partial = scratch_take(s, c->rows_max, row_bytes);
     tp_lay(f, s);
-    struct batch_sizes batch = {c->n_slots,   c->rows_max,    c->max_model_len,
-                                c->kv_blocks, f->spec->vocab, c->layout->pp > 1};
+    struct batch_sizes batch = {c->n_slots,
+                                c->rows_max,
+                                c->max_model_len,
+                                c->kv_blocks,
+                                f->spec->vocab,
+                                c->layout->pp > 1,
+                                spec_recurrent_layers(f->spec) > 0};
     batch_lay(&f->batch, &batch, s);
     struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);
     attn_lay(f, s);
+    delta_lay(f, s);
     expert_lay(f, s);
     if (is_last_stage(f)) head_lay(f, s);
     if (!has_moe(f->spec)) return;
@@ -223,7 +229,8 @@ static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
 
 static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
-    int rc = attn_forward(f, layer, e);
+    bool recurrent = spec_layer_recurrent(f->spec, layer);
+    int rc = recurrent ? delta_forward(f, layer) : attn_forward(f, layer, e);
     phase_end(m, PHASE_ATTN);
     if (rc != 0) return rc;
     const struct layer_weights *w = forward_layer(f, layer);

@@ -94,8 +94,8 @@ const float *model_logits(const struct model *m, uint32_t *n_rows);
 const _Atomic uint64_t *model_expert_tokens(const struct model *m);
 uint32_t model_expert_counters(const struct model *m); // how many
 
-// Bytes of one page on the config's rank, and pages that fit into bytes. Only weights->spec, layout,
-// rank and kv_dtype are looked at.
+// Bytes of one page on the config's rank, and pages that fit into bytes. Only weights->spec,
+// layout, rank and kv_dtype are looked at.
 uint64_t model_kv_block_bytes(const struct model_config *config);
 uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes);
 

@@ -29,14 +29,26 @@ struct mla_weights {
     float *q_a_norm, *kv_a_norm;
 };
 
+// Of a recurrent layer, in place of qkv; a part of a row is where delta.c says.
+struct delta_weights {
+    struct matrix in;       // [2 keys + 2 values of all heads, hidden]: q, k, v and z
+    struct matrix gates;    // [2 n_v_heads, hidden]: b and a
+    float *conv;            // [kernel, channels]
+    float *a_log, *dt_bias; // [n_v_heads]
+    float *norm;            // [v_dim]
+};
+
 struct layer_weights {
     float *attn_norm, *ffn_norm;           // [hidden]
     float *attn_norm_bias, *ffn_norm_bias; // NULL = none
     float *attn_post_norm, *ffn_post_norm; // NULL = none
     struct mla_weights mla;                // of latent attention
+    struct delta_weights delta;            // of a recurrent layer
     float *sinks;                          // [n_heads], NULL = none
-    struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows, then k, then v
-    struct matrix o;   // [hidden, n_heads * head_dim], in the slice's segments
+    struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows (with an output gate
+                       // each head's gate behind its q), then k, then v
+    struct matrix o;   // [hidden, n_heads * head_dim], in the slice's segments; of a recurrent
+                       // layer [hidden, n_v_heads * v_dim], units = its value heads
     float *qkv_bias, *o_bias; // NULL = none
     float *q_norm, *k_norm; // NULL = none; [head_dim], or of all heads of the model (QK_NORM_WIDE)
     struct matrix router;   // [n_experts, hidden]

@@ -97,6 +97,7 @@ int builder_stack(struct builder *b, float **out, uint32_t layer, const struct p
                   uint32_t n_parts) {
     struct weights_item *item = builder_item(b, 1);
     item->dst_dtype = DTYPE_F32;
+    item->plus_one = b->spec->norm_from_one && tensor_is_norm(parts[0].kind);
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < n_parts; i++)
         rc = builder_source(b, item, (struct tensor_ref){parts[i].kind, layer, 0},

@@ -74,4 +74,7 @@ int builder_fill(struct builder *b, const struct matrix *m, struct tensor_ref re
                  struct want want);
 int builder_fill_whole(struct builder *b, const struct matrix *m, struct tensor_ref ref);
 
+// weights_delta.c: what a recurrent layer holds beside its norms.
+int weights_plan_delta(struct builder *b, struct layer_weights *l, uint32_t layer);
+
 #endif

@@ -84,8 +84,8 @@ static struct part_of heads(uint32_t first, uint32_t n, uint32_t width) {
 
 static int plan_qkv(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
-    uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
-    const struct part_of q_rows = heads(b->slice.first_head, b->slice.n_heads, s->head_dim),
+    uint32_t q_dim = spec_query_dim(s), q = s->n_heads * q_dim, kv = s->n_kv_heads * s->head_dim;
+    const struct part_of q_rows = heads(b->slice.first_head, b->slice.n_heads, q_dim),
                          kv_rows = heads(b->slice.first_kv_head, b->slice.n_kv_heads, s->head_dim);
     const struct part rows[] = {
         {TENSOR_Q, q, q_rows}, {TENSOR_K, kv, kv_rows}, {TENSOR_V, kv, kv_rows}};
@@ -211,6 +211,7 @@ static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t l
     const struct model_spec *s = b->spec;
     int rc = plan_norms(b, l, layer);
     if (rc == 0) rc = plan_post_norms(b, l, layer);
+    if (rc == 0 && spec_layer_recurrent(s, layer)) return weights_plan_delta(b, l, layer);
     if (rc == 0) rc = s->mla.kv_rank != 0 ? plan_mla(b, l, layer) : plan_qkv(b, l, layer);
     if (rc == 0) rc = plan_qk_norms(b, l, layer);
     if (rc == 0 && s->sinks)
@@ -526,7 +527,7 @@ static size_t items_max(const struct weights *w, const struct layout *layout) {
     size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
     size_t in_experts = 6 * (size_t)w->n_local_experts;
     if (s->expert_bias && layout->etp > 1) in_experts += s->router.n_experts;
-    return n_layers * (26 + in_heads + in_experts) + 6;
+    return n_layers * (26 + s->delta.kernel + in_heads + in_experts) + 6;
 }
 
 int weights_plan_make(struct weights_plan *out, struct weights *w,
@@ -542,7 +543,7 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     struct weights_plan plan = {.items_max = items_max(w, config->layout)};
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
-    b.family = family_find(s->architecture);
+    b.family = spec_family(s);
     b.place = layout_place(config->layout, config->rank);
     b.slice = slice_of(s, config->layout, config->rank);
     check(b.family != NULL);

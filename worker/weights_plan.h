@@ -32,7 +32,8 @@ struct weights_item {
     const struct matrix *packed; // its data is writable memory of the weights
     void *rows;                  // row-major, of dst_dtype
     float *vector;
-    bool expert; // counts into experts_digest
+    bool expert;   // counts into experts_digest
+    bool plus_one; // 1 is added to each element of the vector
 };
 
 struct weights_plan {

@@ -241,6 +241,8 @@ static void store(const struct piece *piece, const uint8_t *buf) {
         convert((uint8_t *)item->rows + at * dtype_bytes(item->dst_dtype), item->dst_dtype, buf,
                 item->src_dtype, n);
     if (item->vector != NULL) convert(item->vector + at, DTYPE_F32, buf, item->src_dtype, n);
+    for (size_t i = 0; item->plus_one && i < n; i++)
+        item->vector[at + i] += 1.0f;
     if (item->packed == NULL) return;
     if (item->by_columns)
         matrix_pack_inputs(item->packed, (void *)item->packed->data, buf, item->src_dtype,

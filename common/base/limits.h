@@ -14,6 +14,7 @@
 #define HEADS_MAX 1024
 #define HEAD_DIM_MAX 512
 #define LATENT_DIM_MAX 4096 // of latent attention: compressed queries, keys and values
+#define CONV_KERNEL_MAX 16  // of a convolution before a recurrence
 #define EXPERTS_MAX 1024
 #define TOP_K_MAX 32
 #define VOCAB_MAX 1048576

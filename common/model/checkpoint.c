@@ -70,7 +70,7 @@ static bool is_seen(const struct model_spec *spec, const struct tensor_want *wan
         tensor_want_name(spec, &other, other_name);
         if (strcmp(other_name, name) == 0) return true;
     }
-    const struct family *family = family_find(spec->architecture);
+    const struct family *family = spec_family(spec);
     if (want->ref.kind == 0) return false;
     other.ref = want->ref;
     other.ref.kind -= 1;
@@ -78,9 +78,11 @@ static bool is_seen(const struct model_spec *spec, const struct tensor_want *wan
            strcmp(other_name, name) == 0;
 }
 
-// Queries, keys and values become one matrix, which has one type.
+// Queries, keys and values become one matrix, which has one type; projections of recurrent layers
+// become two.
 static bool follows_in_matrix(const struct model_spec *spec, enum tensor_kind kind) {
     bool latent = spec->mla.kv_rank != 0;
+    if (kind == TENSOR_DELTA_Z || kind == TENSOR_DELTA_A) return true;
     return !latent &&
            (kind == TENSOR_K || kind == TENSOR_V || kind == TENSOR_K_BIAS || kind == TENSOR_V_BIAS);
 }

@@ -16,6 +16,7 @@ struct decoder_defaults {
     float rope_theta, norm_eps;
     const char *head_dim; // the key, where it is not "head_dim"
     float partial_rotary; // the rotated part of a head; 0 = all, and the class reads no such key
+    bool mrope;           // rotary keys that lay out images are taken: of text they change nothing
     bool clamp_position;  // more positions than POSITIONS_MAX are taken, and count as that
 };
 
@@ -59,6 +60,9 @@ void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const
 void decoder_read_softmax_router(struct config_reader *r, struct model_spec *spec, bool renorm);
 // attention_bias: biases on queries, keys, values and the output.
 void decoder_read_attention_bias(struct config_reader *r, struct model_spec *spec, bool fallback);
+// The hybrids of gated delta net and attention: which layers are recurrent, sizes of both, the
+// output gate, norms stored without their 1.
+void decoder_read_hybrid(struct config_reader *r, struct model_spec *spec);
 // A multiplier; 1 (and absence) becomes 0, which is none.
 float decoder_read_multiplier(struct config_reader *r, const char *key);
 
@@ -93,6 +97,8 @@ void place_transposed(struct tensor_place *place);
 // The first or the second of two transposed matrices of one shape that lie beside each other, or
 // whose elements alternate: [columns, 2 rows].
 void place_half_transposed(struct tensor_place *place, bool second, bool alternate);
+// A tap of a convolution whose channels stand alone: [channels, 1, taps].
+void place_tap(struct tensor_place *place, const struct model_spec *spec, uint32_t tap);
 // Expert of a tensor that stacks all of them as rows: [n_experts * rows, columns].
 void place_expert_rows(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
 // Expert of a tensor that stacks all of them: [n_experts, rows, columns], whatever place was.

@@ -50,13 +50,19 @@ static const struct rope_names *find_kind(struct config_reader *r, const char *i
     return &kinds[0];
 }
 
+// Where a position has three coordinates, whose turn each pair is; text has the same one three
+// times.
+static const char *const image_keys[] = {"mrope_section", "mrope_interleaved", NULL};
+
+// kind's, the common ones, and also those of more, which may be NULL.
 static void refuse_unknown_keys(struct config_reader *r, const struct rope_names *kind,
-                                const char *in) {
+                                const char *in, const char *const *more) {
     json_t *o = (json_t *)r->object; // jansson's iterators want it so; nothing is changed
     for (void *i = json_object_iter(o); i != NULL; i = json_object_iter_next(o, i)) {
         const char *key = json_object_iter_key(i);
         if (json_is_null(json_object_iter_value(i))) continue;
         if (is_known(common_keys, SIZE_MAX, key) || is_known(kind->keys, 8, key)) continue;
+        if (more != NULL && is_known(more, SIZE_MAX, key)) continue;
         config_refuse(r, "%s.%.64s is not supported", in, key);
     }
 }
@@ -170,7 +176,7 @@ static void read_object(struct config_reader *r, const char *key, struct model_s
     snprintf(file, sizeof file, "%s: %s", r->file, key);
     struct config_reader inner = {.object = o, .file = r->file, .e = r->e, .rc = r->rc};
     const struct rope_names *kind = find_kind(&inner, key);
-    refuse_unknown_keys(&inner, kind, key);
+    refuse_unknown_keys(&inner, kind, key, d->mrope ? image_keys : NULL);
     float theta = config_real_or(&inner, "rope_theta", spec->rope.theta);
     if (theta != spec->rope.theta && config_value(r, "rope_theta") != NULL)
         config_refuse(&inner, "rope_theta and %s.rope_theta differ", key);

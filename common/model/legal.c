@@ -7,11 +7,27 @@
 
 // --- the rules
 
+// Layers that attend: what a stage has pages of.
+static uint32_t attending(const struct model_spec *s, const struct layout *l, uint32_t stage) {
+    uint32_t first = layout_layer_first(l, s->n_layers, stage), n = 0;
+    for (uint32_t i = 0; i < layout_layer_count(l, s->n_layers, stage); i++)
+        n += spec_layer_recurrent(s, first + i) ? 0 : 1;
+    return n;
+}
+
 static int check_stages(const struct model_spec *s, const struct layout *l, struct err_text *e) {
-    if (l->pp <= s->n_layers) return 0;
-    return err_set(e, ERR_FATAL_CONFIG,
-                   "pipeline parallel %u: every stage needs a layer, and the model has %u", l->pp,
-                   s->n_layers);
+    if (l->pp > s->n_layers)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "pipeline parallel %u: every stage needs a layer, and the model has %u",
+                       l->pp, s->n_layers);
+    for (uint32_t stage = 0; stage < l->pp; stage++) {
+        if (attending(s, l, stage) == 0)
+            return err_set(e, ERR_FATAL_CONFIG,
+                           "pipeline parallel %u: stage %u would have recurrent layers only, and "
+                           "every stage needs one that attends",
+                           l->pp, stage);
+    }
+    return 0;
 }
 
 // Latents are whole on every rank. Other keys and values are split by heads, or a head is held by
@@ -23,6 +39,10 @@ static bool kv_heads_fit(const struct model_spec *s, uint32_t tp) {
 
 static int check_tensor(const struct model_spec *s, const struct layout *l, struct err_text *e) {
     uint32_t segments = spec_attn_segments(s);
+    if (l->tp > 1 && spec_recurrent_layers(s) > 0)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "tensor parallel %u: the model has recurrent layers, which are not split",
+                       l->tp);
     if (segments % l->tp != 0)
         return err_set(e, ERR_FATAL_CONFIG,
                        "tensor parallel %u does not divide the %u segments in which the output of "
@@ -58,6 +78,7 @@ static int check_rules(const struct model_spec *s, const struct layout *l, struc
 }
 
 uint32_t legal_tp_max(const struct model_spec *s) {
+    if (spec_recurrent_layers(s) > 0) return 1;
     uint32_t tp = spec_attn_segments(s);
     while (!kv_heads_fit(s, tp))
         tp /= 2;

@@ -36,6 +36,11 @@ const struct family *family_find(const char *architecture) {
     return find(architecture, NULL, &name);
 }
 
+const struct family *spec_family(const struct model_spec *spec) {
+    const struct family *family = family_find(spec->architecture);
+    return spec->other_form ? family->other_form : family;
+}
+
 // One literal, because a list made at run time would be state; a unit test compares it with the
 // table. Each name brings a comma, so the first two characters are left out.
 const char *family_names(void) {
@@ -192,7 +197,7 @@ static int dtype_of_embedding(struct model_spec *spec, const char *folder, struc
     if (rc != 0) return rc;
     char name[TENSOR_NAME_MAX];
     const struct tensor_ref ref = {.kind = TENSOR_EMBED};
-    check(family_find(spec->architecture)->tensor_name(spec, &ref, name, sizeof name));
+    check(spec_family(spec)->tensor_name(spec, &ref, name, sizeof name));
     const struct safetensors_tensor *t = safetensors_find(st, name);
     if (t == NULL)
         rc = err_set(e, ERR_FATAL_MODEL, "tensor %s is missing", name);
@@ -201,6 +206,21 @@ static int dtype_of_embedding(struct model_spec *spec, const char *folder, struc
                      safetensors_type_name(t));
     safetensors_close(st);
     return rc;
+}
+
+// The family's other form where the checkpoint has its name of the first expert. A folder without
+// one is told of by whoever needs it.
+static void find_form(struct model_spec *spec, const char *folder) {
+    const struct family *other = family_find(spec->architecture)->other_form;
+    const struct tensor_ref ref = {.kind = TENSOR_EXPERT_GATE};
+    char name[TENSOR_NAME_MAX];
+    struct safetensors *st;
+    struct err_text ignored;
+    if (other == NULL || spec->router.n_experts == 0) return;
+    if (safetensors_open(&st, folder, &ignored) != 0) return;
+    check(other->tensor_name(spec, &ref, name, sizeof name));
+    spec->other_form = safetensors_find(st, name) != NULL;
+    safetensors_close(st);
 }
 
 int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
@@ -212,6 +232,7 @@ int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
     const struct spec_source source = {config.data, generation.data, config.bytes,
                                        generation.bytes};
     if (rc == 0) rc = parse(&spec, &source, e);
+    if (rc == 0) find_form(&spec, folder);
     if (rc == 0 && spec.dtype == DTYPE_COUNT) rc = dtype_of_embedding(&spec, folder, e);
     if (rc == 0) *out = spec;
     mem_free(config.data);
@@ -237,5 +258,27 @@ uint32_t spec_inner_segments(uint32_t inner) {
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint64_t row =
         kv_row_bytes(kv_dtype, spec_key_dim(spec)) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
-    return spec->n_layers * row * spec_kv_heads(spec);
+    return (spec->n_layers - spec_recurrent_layers(spec)) * row * spec_kv_heads(spec);
+}
+
+struct delta_rows spec_delta_rows(const struct model_spec *spec) {
+    uint32_t channels = spec_delta_channels(spec), values = spec_delta_values(spec);
+    uint32_t n = spec->delta.n_v_heads;
+    if (spec->delta.by_head) return (struct delta_rows){.qkv = channels + values, .b = 2 * n};
+    return (struct delta_rows){channels, values, n, n};
+}
+
+uint32_t spec_recurrent_layers(const struct model_spec *spec) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        n += spec_layer_recurrent(spec, i) ? 1 : 0;
+    return n;
+}
+
+uint64_t spec_state_bytes(const struct model_spec *spec) {
+    const struct delta_spec *d = &spec->delta;
+    if (d->kernel == 0) return 0;
+    uint64_t inputs = (d->kernel - 1) * (uint64_t)spec_delta_channels(spec);
+    uint64_t state = (uint64_t)spec_delta_values(spec) * d->k_dim;
+    return spec_recurrent_layers(spec) * (inputs + state) * sizeof(float);
 }

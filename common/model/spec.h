@@ -100,6 +100,15 @@ struct mla_spec {
     float norm_eps;
 };
 
+// Gated delta net: recurrent layers, whose memory is one state for each sequence instead of keys
+// and values (LAYER_RECURRENT). Each key head serves n_v_heads / n_k_heads value heads. kernel 0 =
+// the model has no such layers.
+struct delta_spec {
+    uint32_t kernel; // tokens that the convolution in front of it sees
+    uint32_t n_k_heads, n_v_heads, k_dim, v_dim;
+    bool by_head; // the checkpoint stores what one key head needs together
+};
+
 // Layers without rotary embedding may sharpen queries by 1 + scale * log(1 + (p + 1) / floor).
 struct temperature_spec {
     uint32_t floor; // 0 = none
@@ -111,8 +120,9 @@ struct temperature_spec {
 
 // What is special about a layer's attention.
 enum layer_flag {
-    LAYER_FULL = 1,    // it sees all keys, although the model has a window
-    LAYER_NO_ROPE = 2, // and no rotary embedding
+    LAYER_FULL = 1,      // it sees all keys, although the model has a window
+    LAYER_NO_ROPE = 2,   // and no rotary embedding
+    LAYER_RECURRENT = 4, // a gated delta net stands in its place
 };
 
 // Numbers that some families multiply by; 0 = not.
@@ -126,6 +136,7 @@ struct scale_spec {
 struct model_spec {
     char family[32];       // "qwen3_moe"
     char architecture[64]; // "Qwen3MoeForCausalLM"
+    bool other_form;       // of the family: the checkpoint stores experts so (spec_load sees it)
     uint32_t n_layers, hidden, vocab;
     uint32_t n_later_layers; // of a checkpoint, behind the last one that is served
     uint32_t n_heads, n_kv_heads, head_dim;
@@ -134,13 +145,16 @@ struct model_spec {
     uint32_t attn_chunk;     // 0 = none; a query sees keys of its own chunk only
     struct rope_spec rope;
     struct mla_spec mla;
+    struct delta_spec delta;
     struct temperature_spec temperature;
     float norm_eps, attn_scale;
     float attn_cap; // soft cap of the scores; 0 = none
     enum norm_kind norm;
     bool norm_bias;
     bool post_norms;      // norms on what attention and feed-forward network return
+    bool norm_from_one;   // norms' weights, but that of the delta net, are stored without their 1
     enum qk_norm qk_norm; // RMSNorm on queries and keys
+    bool attn_gate;       // each head's queries bring a gate of its output with them
     bool sinks;           // a logit a head that only takes weight
     float clip_qkv;       // queries, keys and values are clamped to +- this; 0 = not
     bool attn_bias;       // biases on q, k, v (and o when attn_out_bias)
@@ -193,6 +207,15 @@ enum tensor_kind {
     TENSOR_KV_A_NORM,
     TENSOR_UK, // of one head (expert): latent to key, transposed, and latent to value
     TENSOR_UV,
+    TENSOR_DELTA_QKV, // gated delta net; with z where the checkpoint stores by key heads
+    TENSOR_DELTA_Z,
+    TENSOR_DELTA_B, // with a where the checkpoint stores by key heads
+    TENSOR_DELTA_A,
+    TENSOR_DELTA_CONV, // one tap of all channels: the tensor_ref's expert says which
+    TENSOR_DELTA_A_LOG,
+    TENSOR_DELTA_DT_BIAS,
+    TENSOR_DELTA_NORM,
+    TENSOR_DELTA_OUT,
     TENSOR_ROUTER,
     TENSOR_ROUTER_BIAS,
     TENSOR_SELECTION_BIAS,
@@ -211,6 +234,12 @@ enum tensor_kind {
     TENSOR_EXPERT_DOWN_BIAS,
     TENSOR_KIND_COUNT
 };
+
+// Weights of a norm over hidden values, queries or keys.
+static inline bool tensor_is_norm(enum tensor_kind kind) {
+    return kind == TENSOR_FINAL_NORM || kind == TENSOR_ATTN_NORM || kind == TENSOR_FFN_NORM ||
+           kind == TENSOR_Q_NORM || kind == TENSOR_K_NORM;
+}
 
 // Which tensor: layer and expert are read only where the kind has them.
 struct tensor_ref {
@@ -249,10 +278,15 @@ struct family {
     // Whether a tensor that nothing asks for belongs to a part that is not served (layers that
     // predict further tokens, a vision tower). NULL when there are none.
     bool (*leaves_out)(const struct model_spec *spec, const char *name);
+    // How the same model's tensors are named and placed in checkpoints whose experts are stored in
+    // another way; of it only the functions for tensors count. NULL when there is one way.
+    const struct family *other_form;
 };
 
 extern const struct family *const family_table[];           // ends with NULL
 const struct family *family_find(const char *architecture); // NULL when unknown
+// Of a spec that was read: in the form that its checkpoint has.
+const struct family *spec_family(const struct model_spec *spec);
 // The model types of all families, comma-separated, for messages.
 const char *family_names(void);
 
@@ -288,7 +322,37 @@ static inline uint32_t spec_out_dim(const struct model_spec *s) {
     return s->mla.kv_rank != 0 ? s->mla.value_dim : s->head_dim;
 }
 
-// Bytes of one token's KV over all layers.
+// What the query projection gives for one head: the query, and its output's gate.
+static inline uint32_t spec_query_dim(const struct model_spec *s) {
+    return s->attn_gate ? 2 * s->head_dim : s->head_dim;
+}
+
+// --- recurrent layers
+
+static inline bool spec_layer_recurrent(const struct model_spec *s, uint32_t layer) {
+    return (s->layer_flags[layer] & LAYER_RECURRENT) != 0;
+}
+// How many there are; 0: a sequence is what its pages hold, and may begin behind pages of another.
+uint32_t spec_recurrent_layers(const struct model_spec *spec);
+// Of all heads: keys (and queries), values, and the channels of the convolution.
+static inline uint32_t spec_delta_keys(const struct model_spec *s) {
+    return s->delta.n_k_heads * s->delta.k_dim;
+}
+static inline uint32_t spec_delta_values(const struct model_spec *s) {
+    return s->delta.n_v_heads * s->delta.v_dim;
+}
+static inline uint32_t spec_delta_channels(const struct model_spec *s) {
+    return 2 * spec_delta_keys(s) + spec_delta_values(s);
+}
+// Rows of the checkpoint's projections; 0: the one before has them.
+struct delta_rows {
+    uint32_t qkv, z, b, a;
+};
+struct delta_rows spec_delta_rows(const struct model_spec *spec);
+// Bytes of one sequence's states over all layers.
+uint64_t spec_state_bytes(const struct model_spec *spec);
+
+// Bytes of one token's KV over all layers that keep any.
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype);
 
 #endif

@@ -147,6 +147,30 @@ static int check_experts(const struct model_spec *s, struct err_text *e) {
     return check_weights(r, e);
 }
 
+static int check_recurrent(const struct model_spec *s, struct err_text *e) {
+    const struct delta_spec *d = &s->delta;
+    uint32_t n = spec_recurrent_layers(s);
+    if (n == 0) return 0;
+    const struct size_rule rules[] = {
+        {"linear_conv_kernel_dim", d->kernel, 2, CONV_KERNEL_MAX},
+        {"linear_num_key_heads", d->n_k_heads, 1, HEADS_MAX},
+        {"linear_num_value_heads", d->n_v_heads, 1, HEADS_MAX},
+        {"linear_key_head_dim", d->k_dim, 1, HEAD_DIM_MAX},
+        {"linear_value_head_dim", d->v_dim, 1, HEAD_DIM_MAX},
+    };
+    int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
+    if (rc != 0) return rc;
+    if (d->n_v_heads % d->n_k_heads != 0)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "linear_num_value_heads %u is not a multiple of linear_num_key_heads %u",
+                       d->n_v_heads, d->n_k_heads);
+    if (n == s->n_layers)
+        return err_set(
+            e, ERR_FATAL_MODEL,
+            "layer_types or full_attention_interval leaves no layer with full_attention");
+    return 0;
+}
+
 // None (0), or a finite factor.
 static int check_scales(const struct model_spec *s, struct err_text *e) {
     const struct {
@@ -205,6 +229,7 @@ int spec_check(const struct model_spec *spec, struct err_text *e) {
     if (rc == 0) rc = check_attention(spec, e);
     if (rc == 0) rc = check_frequencies(spec, e);
     if (rc == 0) rc = check_layers(spec, e);
+    if (rc == 0) rc = check_recurrent(spec, e);
     if (rc == 0) rc = check_scales(spec, e);
     if (rc == 0) rc = check_ids(spec, e);
     return rc;

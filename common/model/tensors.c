@@ -47,7 +47,7 @@ static void walk_norms(struct walk *w) {
 
 static void walk_qkv(struct walk *w) {
     const struct model_spec *s = w->spec;
-    const uint32_t q = s->n_heads * s->head_dim, kv = s->n_kv_heads * s->head_dim;
+    const uint32_t q = s->n_heads * spec_query_dim(s), kv = s->n_kv_heads * s->head_dim;
     const uint32_t rows[] = {q, kv, kv};
     for (int i = 0; i < 3; i++)
         want_matrix(w, (enum tensor_kind)(TENSOR_Q + i), rows[i], s->hidden);
@@ -74,9 +74,29 @@ static void walk_latent(struct walk *w) {
     }
 }
 
+static void walk_delta(struct walk *w) {
+    const struct model_spec *s = w->spec;
+    const struct delta_rows rows = spec_delta_rows(s);
+    want_matrix(w, TENSOR_DELTA_QKV, rows.qkv, s->hidden);
+    if (rows.z != 0) want_matrix(w, TENSOR_DELTA_Z, rows.z, s->hidden);
+    want_matrix(w, TENSOR_DELTA_B, rows.b, s->hidden);
+    if (rows.a != 0) want_matrix(w, TENSOR_DELTA_A, rows.a, s->hidden);
+    for (uint32_t tap = 0; tap < s->delta.kernel; tap++)
+        want(w, (struct tensor_ref){.kind = TENSOR_DELTA_CONV, .expert = tap},
+             spec_delta_channels(s), 0);
+    want_vector(w, TENSOR_DELTA_A_LOG, s->delta.n_v_heads);
+    want_vector(w, TENSOR_DELTA_DT_BIAS, s->delta.n_v_heads);
+    want_vector(w, TENSOR_DELTA_NORM, s->delta.v_dim);
+    want_matrix(w, TENSOR_DELTA_OUT, s->hidden, spec_delta_values(s));
+}
+
 static void walk_attention(struct walk *w) {
     const struct model_spec *s = w->spec;
     walk_norms(w);
+    if (spec_layer_recurrent(s, w->layer)) {
+        walk_delta(w);
+        return;
+    }
     if (s->mla.kv_rank != 0)
         walk_latent(w);
     else
@@ -138,7 +158,7 @@ bool tensors_each(const struct model_spec *spec, tensor_visit *visit, void *cont
 
 struct tensor_place tensor_want_place(const struct model_spec *spec,
                                       const struct tensor_want *want) {
-    const struct family *family = family_find(spec->architecture);
+    const struct family *family = spec_family(spec);
     uint32_t cols = want->cols == 0 ? 1 : want->cols;
     struct tensor_place place = {.dims = {want->rows, cols},
                                  .n_dims = want->cols == 0 ? 1 : 2,
@@ -150,7 +170,7 @@ struct tensor_place tensor_want_place(const struct model_spec *spec,
 
 void tensor_want_name(const struct model_spec *spec, const struct tensor_want *want,
                       char name[TENSOR_NAME_MAX]) {
-    const struct family *family = family_find(spec->architecture);
+    const struct family *family = spec_family(spec);
     check(family->tensor_name(spec, &want->ref, name, TENSOR_NAME_MAX));
 }
 
@@ -160,7 +180,7 @@ static bool ends_with(const char *s, const char *end) {
 }
 
 bool tensor_is_left_out(const struct model_spec *spec, const char *name) {
-    const struct family *family = family_find(spec->architecture);
+    const struct family *family = spec_family(spec);
     char head[TENSOR_NAME_MAX];
     tensor_want_name(spec, &(struct tensor_want){.ref = {.kind = TENSOR_HEAD}}, head);
     return ends_with(name, "rotary_emb.inv_freq") ||

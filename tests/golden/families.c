@@ -4,11 +4,33 @@
 #include "tests/golden/golden.h"
 
 static const char *const names[] = {
-    "qwen2-moe",   "olmoe",         "granitemoe",   "granitemoeshared", "glm4-moe",
-    "minimax-m2",  "ernie4-5-moe",  "dbrx",         "phimoe",           "gpt-oss",
-    "llama4",      "llama4-nested", "deepseek-moe", "deepseek-v2",      "deepseek-v2-lite",
-    "deepseek-v3", "kimi-k25",      "grok-1",       "grok-2",           "llama",
-    "mistral",     "qwen2",         "qwen3",
+    "qwen2-moe",
+    "olmoe",
+    "granitemoe",
+    "granitemoeshared",
+    "glm4-moe",
+    "minimax-m2",
+    "ernie4-5-moe",
+    "dbrx",
+    "phimoe",
+    "gpt-oss",
+    "llama4",
+    "llama4-nested",
+    "deepseek-moe",
+    "deepseek-v2",
+    "deepseek-v2-lite",
+    "deepseek-v3",
+    "kimi-k25",
+    "grok-1",
+    "grok-2",
+    "llama",
+    "qwen3-next",
+    "qwen3-5-moe",
+    "qwen3-5-moe-text",
+    "qwen3-5",
+    "mistral",
+    "qwen2",
+    "qwen3",
 };
 #define N_MODELS (int)(sizeof names / sizeof *names)
 

@@ -209,6 +209,47 @@ CONFIGS = {
         "global_attn_every_n": 1, "rope_type": "original", "original_max_position_embeddings": 64,
         "scaling_factor": 16.0, "extrapolation_factor": 1.0, "attn_factor": 1.0, "beta_fast": 8, "beta_slow": 1,
     },
+    # Gated delta nets with heads of odd sizes, stored key head by key head; an output gate, a dense layer.
+    "qwen3-next": {
+        **SMALL, "architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next", "num_hidden_layers": 4,
+        "hidden_size": 40, "intermediate_size": 48, "moe_intermediate_size": 16, "shared_expert_intermediate_size": 24,
+        "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True, "decoder_sparse_step": 1,
+        "mlp_only_layers": [1], "full_attention_interval": 2, "head_dim": 16, "partial_rotary_factor": 0.25,
+        "linear_conv_kernel_dim": 4, "linear_key_head_dim": 12, "linear_value_head_dim": 21, "linear_num_key_heads": 2,
+        "linear_num_value_heads": 6, "attention_bias": False, "rms_norm_eps": 1e-6, "rope_theta": 10000000,
+        "rope_scaling": None,
+    },
+    # The same inside a multimodal checkpoint that stacks experts; positions laid out for images; a longer convolution.
+    "qwen3-5-moe": {
+        "architectures": ["Qwen3_5MoeForConditionalGeneration"], "model_type": "qwen3_5_moe", "image_token_id": 126,
+        "tie_word_embeddings": False, "vision_config": {"model_type": "qwen3_5_moe_vision", "depth": 1},
+        "text_config": {
+            **SMALL, "model_type": "qwen3_5_moe_text", "num_hidden_layers": 4, "moe_intermediate_size": 16,
+            "shared_expert_intermediate_size": 16, "num_experts": 6, "num_experts_per_tok": 2, "head_dim": 24,
+            "layer_types": ["linear_attention", "linear_attention", "full_attention", "linear_attention"],
+            "full_attention_interval": 4, "attn_output_gate": True, "mtp_num_hidden_layers": 1,
+            "linear_conv_kernel_dim": 5, "linear_key_head_dim": 17, "linear_value_head_dim": 40,
+            "linear_num_key_heads": 3, "linear_num_value_heads": 3, "attention_bias": True, "rms_norm_eps": 1e-6,
+            "rope_parameters": {"mrope_interleaved": True, "mrope_section": [2, 1, 1], "partial_rotary_factor": 0.35,
+                                "rope_theta": 10000000, "rope_type": "default"},
+        },
+    },
+    # The text model alone, as transformers itself writes it: experts one by one.
+    "qwen3-5-moe-text": {
+        **SMALL, "architectures": ["Qwen3_5MoeForCausalLM"], "model_type": "qwen3_5_moe_text",
+        "moe_intermediate_size": 16, "shared_expert_intermediate_size": 16, "num_experts": 4, "num_experts_per_tok": 2,
+        "head_dim": 16, "layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 2,
+        "linear_key_head_dim": 16, "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "rms_norm_eps": 1e-6, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    },
+    # Dense, with a tied head.
+    "qwen3-5": {
+        **SMALL, "architectures": ["Qwen3_5ForCausalLM"], "model_type": "qwen3_5_text", "intermediate_size": 48,
+        "head_dim": 16, "layer_types": ["linear_attention", "full_attention"], "linear_conv_kernel_dim": 4,
+        "linear_key_head_dim": 8, "linear_value_head_dim": 16, "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+        "rms_norm_eps": 1e-6, "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+        "tie_word_embeddings": True,
+    },
     "llama": {
         **SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama", "intermediate_size": 48,
         "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "attention_bias": False, "mlp_bias": False,
@@ -243,6 +284,8 @@ def scale_of(name, shape):
         return 0.6
     if "norm" in name and len(shape) == 1:
         return 0.15
+    if name.endswith("A_log"):
+        return 1.0
     if "bias" in name or len(shape) == 1:
         return 0.25
     if "sinks" in name:
@@ -255,13 +298,22 @@ def scale_of(name, shape):
 TRANSPOSED = re.compile(r"gate_up_proj$|experts\.down_proj$")
 
 
-def draw(rng, name, shape):
+def middle_of(config, name, shape):
+    """What values are drawn around."""
+    hybrid = "linear_key_head_dim" in config
+    if name.endswith("A_log"):
+        return -1.5  # states that last for tens of tokens
+    if "norm" in name and name.endswith(("weight", "scale")) and len(shape) == 1:
+        return 0.0 if hybrid and "linear_attn" not in name else 1.0
+    return 0.0
+
+
+def draw(rng, config, name, shape):
     """From 16 levels, because random bytes would not compress."""
     levels = (np.arange(16) - 7.5) / 7.5 * 1.75
     odds = np.exp(-levels * levels / 2)
     x = rng.choice(levels, size=shape, p=odds / odds.sum()).astype(np.float32)
-    norm = "norm" in name and name.endswith(("weight", "scale")) and len(shape) == 1
-    return x * np.float32(scale_of(name, shape)) + np.float32(1.0 if norm else 0.0)
+    return x * np.float32(scale_of(name, shape)) + np.float32(middle_of(config, name, shape))
 
 
 def write_checkpoint(name, seed):
@@ -274,7 +326,8 @@ def write_checkpoint(name, seed):
 
 # What stands beside a text model, by the multimodal one's type.
 VISION_PARTS = {"llama4": {"vision_model.class_embedding": (8,), "multi_modal_projector.linear_1.weight": (4, 8)},
-                "kimi_k25": {"vision_tower.patch_embed.proj.weight": (4, 8), "mm_projector.proj.0.weight": (4, 8)}}
+                "kimi_k25": {"vision_tower.patch_embed.proj.weight": (4, 8), "mm_projector.proj.0.weight": (4, 8)},
+                "qwen3_5_moe": {"model.visual.merger.norm.weight": (8,), "mtp.norm.weight": (8,)}}
 
 
 def text_config(config):
@@ -288,11 +341,27 @@ def text_config(config):
 def write_nested(folder, config, seed):
     """A text model's checkpoint under the names of the multimodal one, beside a tensor of its vision part."""
     write_flat(folder, text_config(config), seed)
-    tensors = {f"language_model.{n}": t for n, t in load_file(folder / "model.safetensors").items()}
+    tensors = load_file(folder / "model.safetensors")
+    if config["model_type"] == "qwen3_5_moe":
+        tensors = qwen3_5_tensors(config, tensors)
+    else:
+        tensors = {f"language_model.{n}": t for n, t in tensors.items()}
     for part, shape in VISION_PARTS[config["model_type"]].items():
         tensors[part] = torch.zeros(shape, dtype=torch.bfloat16)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def qwen3_5_tensors(config, tensors):
+    """As the released files: experts stacked."""
+    n = config["text_config"]["num_experts"]
+    out = {name: t for name, t in tensors.items() if ".experts." not in name}
+    for layer in range(config["text_config"]["num_hidden_layers"]):
+        at = f"model.layers.{layer}.mlp.experts."
+        parts = {p: [tensors[f"{at}{e}.{p}_proj.weight"] for e in range(n)] for p in ("gate", "up", "down")}
+        out[at + "gate_up_proj"] = torch.stack([torch.cat(pair) for pair in zip(parts["gate"], parts["up"])])
+        out[at + "down_proj"] = torch.stack(parts["down"])
+    return {re.sub(r"^model\.", "model.language_model.", name): t for name, t in out.items()}
 
 
 def write_flat(folder, config, seed):
@@ -313,7 +382,7 @@ def write_flat(folder, config, seed):
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     rng = np.random.default_rng(seed)
     dtype = getattr(torch, config["torch_dtype"])
-    tensors = {n: torch.from_numpy(draw(rng, n, tuple(t.shape))).to(dtype) for n, t in sorted(tensors.items())}
+    tensors = {n: torch.from_numpy(draw(rng, config, n, tuple(t.shape))).to(dtype) for n, t in sorted(tensors.items())}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     (folder / "model.safetensors").chmod(0o644)
 
@@ -389,7 +458,7 @@ def load_nested(folder):
     text = text_config(json.loads((folder / "config.json").read_text()))
     (draft / "config.json").write_text(json.dumps(text))
     tensors = load_file(folder / "model.safetensors")
-    save_file({n.removeprefix("language_model."): t for n, t in tensors.items() if n.startswith("language_model.")},
+    save_file({n.removeprefix("language_model."): t for n, t in tensors.items() if n.startswith(("language_", "model.", "lm_"))},
               draft / "model.safetensors", metadata={"format": "pt"})
     model = load(draft)
     shutil.rmtree(draft)
@@ -404,7 +473,15 @@ def load(folder):
     if "Grok" in json.loads((folder / "config.json").read_text())["architectures"][0]:
         return grok.load(folder)
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    recur_token_by_token(model)
     return model.eval()
+
+
+def recur_token_by_token(model):
+    """The gated delta rule as it is defined; a prompt is computed in chunks otherwise, with other roundings."""
+    module = sys.modules[type(model).__module__]
+    if hasattr(module, "torch_recurrent_gated_delta_rule"):
+        module.torch_chunk_gated_delta_rule = module.torch_recurrent_gated_delta_rule
 
 
 def run(model, ids):

@@ -63,6 +63,20 @@ START_TEST(log_is_correctly_rounded_nearly_everywhere) {
 }
 END_TEST
 
+START_TEST(softplus_follows_its_definition) {
+    for (int i = -20000; i <= 20000; i++) {
+        float x = (float)i * 0.0043f, y = elementary_softplus(x);
+        double truth = log1p(exp((double)x));
+        // Far below zero the sum with 1 loses what is small beside it.
+        ck_assert_double_le(fabs((double)y - truth), truth * 2e-7 + 1e-15);
+    }
+    ck_assert_float_eq(elementary_softplus(-INFINITY), 0.0f);
+    ck_assert_float_eq(elementary_softplus(INFINITY), INFINITY);
+    ck_assert_float_eq(elementary_softplus(1e30f), 1e30f);
+    ck_assert(isnan(elementary_softplus(NAN)));
+}
+END_TEST
+
 START_TEST(sigmoid_and_silu_follow_their_definition) {
     for (int i = -20000; i <= 20000; i++) {
         float x = (float)i * 0.005f;
@@ -211,6 +225,7 @@ int main(void) {
         exp_ends_at_its_limits,
         exp_never_decreases,
         log_is_correctly_rounded_nearly_everywhere,
+        softplus_follows_its_definition,
         sigmoid_and_silu_follow_their_definition,
         tanh_is_within_2_ulp,
         gelu_follows_its_definition,

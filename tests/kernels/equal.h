@@ -7,6 +7,8 @@
 #include "tests/kernels/grid_attention.h"
 #include "tests/kernels/grid_rows.h"
 
+#include "tests/kernels/grid_delta.h"
+
 static int equal_main(const char *name) {
     table = kernel_ops_select(name);
     if (table == NULL) {
@@ -28,6 +30,9 @@ static int equal_main(const char *name) {
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,
         gelu_mul_and_softcap_equal_the_oracle,
+        delta_rule_equals_the_oracle_on_heads_of_all_sizes,
+        delta_rule_has_one_answer_for_all_cuts_of_its_tokens,
+        conv_silu_and_sigmoid_mul_equal_the_oracle,
         rope_equals_the_oracle,
         silu_mul_equals_the_oracle,
         add_scale_and_axpy_equal_the_oracle,

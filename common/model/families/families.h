@@ -22,6 +22,8 @@
     X(deepseek, "deepseek")                                                                        \
     X(deepseek_mla, "deepseek_v2, deepseek_v3, kimi_k2")                                           \
     X(kimi_k25, "kimi_k25")                                                                        \
+    X(qwen3_next, "qwen3_next")                                                                    \
+    X(qwen3_5, "qwen3_5_moe_text, qwen3_5_moe, qwen3_5_text, qwen3_5")                             \
     X(dense, "llama, mistral, qwen2, qwen3")
 
 #define FAMILIES_DECLARE(name, types) extern const struct family family_##name;
