@@ -4,6 +4,7 @@
 // it does not fit the memory that was given.
 #include <stdio.h>
 
+#include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/model/layout_table.h"
 #include "common/model/legal.h"
@@ -64,6 +65,9 @@ int plan_command(struct ctl *c, const char *folder) {
     struct layout layout;
     struct err_text e;
     if (spec_load(&spec, folder, &e) != 0) return fail(EXIT_NO_MODEL, &e);
+    enum mla_form form = MLA_ABSORBED;
+    check(mla_form_parse(o->mla_form, &form)); // the option table knows the choices
+    if (spec_take_mla_form(&spec, form, &e) != 0) return fail(EXIT_NO_MODEL, &e);
     const struct footprint_types types = footprint_types_of(&spec, o->dtype, o->kv_cache_dtype);
     footprint_measure(&model, &spec, &types);
     const struct layout_need need = {.model = &model,

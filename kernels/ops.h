@@ -64,6 +64,34 @@ static inline size_t kv_row_bytes(enum dtype kv_dtype, uint32_t dim) {
 
 size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim);
 
+// Attention of n_q query vectors over one sequence's pages of latents, where a token has one row
+// [key_dim] whose first value_dim elements are also its value. A page of one layer: [16][key_dim]
+// of kv_dtype; behind int8 codes [16][2] float32 scales, of the row's first value_dim elements and
+// of the rest. Query i sees keys [0, n_keys[i]), or of these only the chosen ones, which are the
+// same for all queries of the job. No other key is read for it.
+struct latent_job {
+    const float *q; // [n_q, key_dim], query i at q + i * q_stride
+    float *out;     // [n_q, value_dim], at out + i * out_stride
+    size_t q_stride, out_stride;
+    uint32_t n_q, key_dim, value_dim; // value_dim <= key_dim
+    const uint32_t *n_keys;           // [n_q], at least 1
+    const uint32_t *chosen;           // [n_chosen] ascending, each below every n_keys; NULL = all
+    uint32_t n_chosen;                // at least 1
+    const uint32_t *block_table;
+    const void *pages;
+    size_t block_stride; // bytes
+    enum dtype kv_dtype; // one that dtype_is_kv
+    float scale;
+    float *scratch; // attend_latent_scratch_floats(key_dim, value_dim)
+};
+
+// Bytes in a page of one token's latent.
+static inline size_t latent_row_bytes(enum dtype kv_dtype, uint32_t key_dim) {
+    return key_dim * dtype_bytes(kv_dtype) + (kv_dtype == DTYPE_I8 ? 2 * sizeof(float) : 0);
+}
+
+size_t attend_latent_scratch_floats(uint32_t key_dim, uint32_t value_dim);
+
 struct norm_weights {
     const float *w, *b;
 };
@@ -99,6 +127,7 @@ struct kernel_ops {
     void (*matmul)(float *y, size_t ldy, const float *x, size_t ldx, uint32_t n_rows,
                    const struct matrix *w, uint32_t panel_begin, uint32_t panel_end);
     void (*attend)(const struct attend_job *job);
+    void (*attend_latent)(const struct latent_job *job);
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);

@@ -189,6 +189,93 @@ static void ref_attend(const struct attend_job *job) {
         attend_query(job, i);
 }
 
+// --- attention over latents: the same steps, where a row is key and value and some keys may be
+// left out
+
+// Of one partition, or of all so far.
+struct latent_sum {
+    float max, l, *acc; // acc [value_dim]
+};
+
+static float latent_element(const struct latent_job *job, uint32_t key, uint32_t d) {
+    const unsigned char *page = job->pages;
+    page += job->block_table[key / KV_BLOCK_TOKENS] * job->block_stride;
+    return element(page, job->kv_dtype, (size_t)(key % KV_BLOCK_TOKENS) * job->key_dim + d);
+}
+
+static float latent_scale(const struct latent_job *job, uint32_t key, bool rest) {
+    if (job->kv_dtype != DTYPE_I8) return 1.0f;
+    const unsigned char *page = job->pages;
+    page += job->block_table[key / KV_BLOCK_TOKENS] * job->block_stride;
+    page += (size_t)job->key_dim * KV_BLOCK_TOKENS;
+    return element(page, DTYPE_F32, 2 * (key % KV_BLOCK_TOKENS) + rest);
+}
+
+static float latent_score(const struct latent_job *job, const float *q, uint32_t key) {
+    float s = 0.0f;
+    for (uint32_t d = 0; d < job->key_dim; d++)
+        s = fmaf(latent_element(job, key, d) * latent_scale(job, key, d >= job->value_dim), q[d],
+                 s);
+    return s * job->scale;
+}
+
+// The n keys of one partition, ascending.
+static void latent_partition(const struct latent_job *job, const float *q, const uint32_t *keys,
+                             uint32_t n, struct latent_sum *sum) {
+    float m[LANES], l[LANES] = {0}, p[ATTN_PARTITION_TOKENS];
+    for (uint32_t j = 0; j < LANES; j++)
+        m[j] = -INFINITY;
+    for (uint32_t i = 0; i < n; i++) {
+        p[i] = latent_score(job, q, keys[i]);
+        m[keys[i] % LANES] = larger(m[keys[i] % LANES], p[i]);
+    }
+    sum->max = lane_max(m, LANES);
+    for (uint32_t d = 0; d < job->value_dim; d++)
+        sum->acc[d] = 0.0f;
+    for (uint32_t i = 0; i < n; i++) {
+        float weight = elementary_exp(p[i] - sum->max);
+        l[keys[i] % LANES] = l[keys[i] % LANES] + weight;
+        weight = weight * latent_scale(job, keys[i], false);
+        for (uint32_t d = 0; d < job->value_dim; d++)
+            sum->acc[d] = fmaf(weight, latent_element(job, keys[i], d), sum->acc[d]);
+    }
+    sum->l = lane_tree_sum(l);
+}
+
+static void latent_merge(const struct latent_job *job, struct latent_sum *all,
+                         const struct latent_sum *part) {
+    float top = larger(all->max, part->max), c = elementary_exp(all->max - top),
+          c2 = elementary_exp(part->max - top);
+    all->l = all->l * c + part->l * c2;
+    all->max = top;
+    for (uint32_t d = 0; d < job->value_dim; d++)
+        all->acc[d] = all->acc[d] * c + part->acc[d] * c2;
+}
+
+static void latent_query(const struct latent_job *job, uint32_t i) {
+    uint32_t keys[ATTN_PARTITION_TOKENS], total = job->n_keys[i];
+    struct latent_sum all = {.acc = job->scratch}, part = {.acc = job->scratch + job->value_dim};
+    if (job->chosen != NULL) total = job->n_chosen;
+    check(total > 0);
+    for (uint32_t at = 0, n; at < total; at += n) {
+        for (n = 0; n < ATTN_PARTITION_TOKENS && at + n < total; n++) {
+            keys[n] = job->chosen != NULL ? job->chosen[at + n] : at + n;
+            if (keys[n] / ATTN_PARTITION_TOKENS != keys[0] / ATTN_PARTITION_TOKENS) break;
+        }
+        check(keys[n - 1] < job->n_keys[i]);
+        latent_partition(job, job->q + i * job->q_stride, keys, n, at == 0 ? &all : &part);
+        if (at != 0) latent_merge(job, &all, &part);
+    }
+    for (uint32_t d = 0; d < job->value_dim; d++)
+        job->out[i * job->out_stride + d] = all.acc[d] / all.l;
+}
+
+static void ref_attend_latent(const struct latent_job *job) {
+    check(dtype_is_kv(job->kv_dtype));
+    for (uint32_t i = 0; i < job->n_q; i++)
+        latent_query(job, i);
+}
+
 static void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps) {
     float a[LANES] = {0};
     for (uint32_t i = 0; i < n; i++)
@@ -377,6 +464,7 @@ static const struct kernel_ops ops = {
     .name = "ref",
     .matmul = ref_matmul,
     .attend = ref_attend,
+    .attend_latent = ref_attend_latent,
     .rms_norm = ref_rms_norm,
     .layer_norm = ref_layer_norm,
     .rope = ref_rope,

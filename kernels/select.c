@@ -67,6 +67,13 @@ size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim) {
     return n_tile * (ATTN_PARTITION_TOKENS + 2 * padded);
 }
 
+// The same, and four blocks of keys with their tokens in lanes.
+size_t attend_latent_scratch_floats(uint32_t key_dim, uint32_t value_dim) {
+    size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
+    return LATENT_TILE_MAX * (ATTN_PARTITION_TOKENS + 2 * padded) +
+           (size_t)LATENT_PANELS * KV_BLOCK_TOKENS * key_dim;
+}
+
 void kernel_thread_init(void) {
     fesetenv(FE_DFL_ENV);
 #ifdef KERNELS_X86

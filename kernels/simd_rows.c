@@ -285,6 +285,7 @@ static const struct kernel_ops ops = {
     .name = STRING(KERNEL_ISA),
     .matmul = KERNEL_SYMBOL(matmul),
     .attend = KERNEL_SYMBOL(attend),
+    .attend_latent = KERNEL_SYMBOL(attend_latent),
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rope = rope,

@@ -10,5 +10,6 @@ void KERNEL_SYMBOL(matmul)(float *y, size_t ldy, const float *x, size_t ldx, uin
                            const struct matrix *w, uint32_t panel_begin, uint32_t panel_end);
 void KERNEL_SYMBOL(attend)(const struct attend_job *job);
 void KERNEL_SYMBOL(delta_rule)(const struct delta_job *job);
+void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job);
 
 #endif

@@ -6,6 +6,10 @@
 
 // Queries that the vectorised attention takes at once; scratch is sized for it.
 #define ATTEND_TILE_MAX 8
+// The same of latent attention: each tile puts all keys that it reads into lanes anew, so more
+// queries share that; and the blocks of keys that stand in lanes at once.
+#define LATENT_TILE_MAX 32
+#define LATENT_PANELS 4
 
 // simd_rows.c, once for each instruction set. Only to be called where the CPU runs it.
 const struct kernel_ops *kernel_ops_avx2(void);

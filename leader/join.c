@@ -145,6 +145,7 @@ static void send_welcome(struct members *m, const struct member *k) {
     w.arithmetic_class = (char *)ARITHMETIC_CLASS;
     w.dtype = (char *)c->dtype;
     w.kv_cache_dtype = (char *)dtype_name(c->kv_dtype);
+    w.mla_form = (char *)mla_form_name(c->spec->mla.expanded ? MLA_EXPANDED : MLA_ABSORBED);
     w.max_num_seqs = c->max_num_seqs;
     w.max_num_batched_tokens = c->max_num_batched_tokens;
     w.max_model_len = c->max_model_len;

@@ -162,7 +162,10 @@ static int check_model(struct process *p, struct err_text *e) {
 static int load_model(struct process *p, struct err_text *e) {
     const char *folder = p->options.model;
     bool use_generation = strcmp(p->options.generation_config, "auto") == 0;
+    enum mla_form form = MLA_ABSORBED;
+    check(mla_form_parse(p->options.mla_form, &form)); // the option table knows the choices
     int rc = spec_load(&p->spec, folder, e);
+    if (rc == 0) rc = spec_take_mla_form(&p->spec, form, e);
     if (rc == 0) rc = model_folder_digest(&p->model_digest, folder, e);
     if (rc == 0) rc = tokenizer_load(&p->tokenizer, folder, e);
     if (rc == 0) rc = chat_template_load(&p->chat_template, folder, e);
@@ -495,7 +498,7 @@ static void log_start(const struct leader_options *o) {
     log_event(LOG_INFO, "main", "starting", log_text("build", MOESAIC_BUILD_ID),
               log_uint("pid", (uint64_t)getpid()), log_text("model", o->model),
               log_uint("workers", o->parallel.workers), log_text("dtype", o->dtype),
-              log_text("kv_cache_dtype", o->kv_cache_dtype),
+              log_text("kv_cache_dtype", o->kv_cache_dtype), log_text("mla_form", o->mla_form),
               log_uint("max_model_len", o->max_model_len),
               log_uint("max_num_seqs", o->max_num_seqs),
               log_uint("max_num_batched_tokens", o->max_num_batched_tokens),

@@ -21,11 +21,14 @@ static uint32_t at_least_one(uint32_t n) {
 static void lay_threads(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     uint32_t dim = spec_value_dim(f->spec);
+    size_t n_scratch = spec_has_latents(f->spec)
+                           ? attend_latent_scratch_floats(spec_key_dim(f->spec), dim)
+                           : attend_scratch_floats(a->queries_max, dim);
     a->threads = scratch_take(s, f->n_threads, sizeof *a->threads);
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct attn_thread mine = {
             .out = scratch_take(s, (size_t)a->queries_max * dim, sizeof(float)),
-            .scratch = scratch_take(s, attend_scratch_floats(a->queries_max, dim), sizeof(float)),
+            .scratch = scratch_take(s, n_scratch, sizeof(float)),
             .sinks = scratch_take(s, a->queries_max, sizeof(float)),
             .factors = scratch_take(s, a->queries_max, sizeof(float)),
             .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
@@ -331,6 +334,30 @@ static void keep_out(const struct forward *f, const struct attn_tile *tile, uint
     }
 }
 
+// The same over pages of latents, where there is one KV head and no range but from the first key.
+static void attend_latents(const struct attn_layer *al, const struct attn_tile *tile,
+                           uint32_t first_head, const struct attn_thread *mine) {
+    struct forward *f = al->f;
+    uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
+    struct latent_job job = {
+        .q = attn_query(f, 0, tile->row_begin) + (size_t)first_head * key_dim,
+        .out = mine->out,
+        .q_stride = key_dim,
+        .out_stride = value_dim,
+        .n_q = tile->n_rows * f->attn.heads_per_item,
+        .key_dim = key_dim,
+        .value_dim = value_dim,
+        .n_keys = mine->n_keys,
+        .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
+        .pages = kv_keys(&f->kv, al->layer, 0),
+        .block_stride = f->kv.block_stride,
+        .kv_dtype = f->kv.dtype,
+        .scale = f->spec->attn_scale,
+        .scratch = mine->scratch,
+    };
+    f->ops->attend_latent(&job);
+}
+
 // Item i: a tile, a KV head, and a part of that head's query heads.
 static void attend_item(void *context, uint32_t i, uint32_t thread) {
     const struct attn_layer *al = context;
@@ -342,6 +369,11 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
     uint32_t kv_head = i / parts % n_kv_heads, head = i % parts * a->heads_per_item;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
     fill_ranges(al, tile, kv_head * a->group + head, mine);
+    if (f->kv.latents) {
+        attend_latents(al, tile, head, mine);
+        keep_out(f, tile, head, mine);
+        return;
+    }
     struct attend_job job = {
         .q = attn_query(f, kv_head, tile->row_begin) + (size_t)head * key_dim,
         .out = mine->out,
@@ -385,11 +417,11 @@ static void project_qkv(struct attn_layer *al) {
 static int project_out(struct attn_layer *al, struct err_text *e) {
     struct forward *f = al->f;
     const float *post_norm = al->w->attn_post_norm;
-    bool mla = f->spec->mla.kv_rank != 0, alone = f->tp.n == 1;
+    bool latents = f->kv.latents, alone = f->tp.n == 1;
     struct linear out = {
         .ops = f->ops,
         .w = &al->w->o,
-        .x = mla ? mla_outputs(f, al->layer) : f->attn.out,
+        .x = latents ? mla_outputs(f, al->layer) : f->attn.out,
         .ldx = (size_t)f->slice.n_heads * spec_out_dim(f->spec),
         .y = f->partial,
         .ldy = f->spec->hidden,

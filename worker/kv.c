@@ -1,5 +1,6 @@
 // kv.c: see kv.h. A page keeps keys as [key_dim][16] and values as [16][value_dim], as attend_job
-// wants them; a page of int8 also [16] scales behind each.
+// wants them; a page of int8 also [16] scales behind each. Latents are [16][key_dim], as latent_job
+// wants them, and of int8 [16][2] scales.
 #include "worker/kv.h"
 
 #include <string.h>
@@ -10,8 +11,7 @@
 #define KEY_DIM_MAX (LATENT_DIM_MAX + HEAD_DIM_MAX) // of latent attention, the wider one
 
 static uint64_t page_bytes(const struct kv_sizes *sizes) {
-    return KV_BLOCK_TOKENS * (kv_row_bytes(sizes->dtype, spec_key_dim(sizes->spec)) +
-                              kv_row_bytes(sizes->dtype, spec_value_dim(sizes->spec)));
+    return KV_BLOCK_TOKENS * spec_page_row_bytes(sizes->spec, sizes->dtype);
 }
 
 uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
@@ -34,7 +34,9 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
-    kv->key_bytes = KV_BLOCK_TOKENS * kv_row_bytes(kv->dtype, kv->key_dim);
+    kv->latents = spec_has_latents(spec);
+    kv->key_bytes = KV_BLOCK_TOKENS * (kv->latents ? latent_row_bytes(kv->dtype, kv->key_dim)
+                                                   : kv_row_bytes(kv->dtype, kv->key_dim));
     kv->page_bytes = page_bytes(sizes);
     kv->block_stride = kv->page_bytes * kv->n_heads;
     kv->layer_stride = kv->block_stride * sizes->n_blocks;
@@ -132,11 +134,29 @@ static void write_int8(const struct kv_row *r, const float *key, const float *va
     scales_of(r->values, kv->value_dim)[r->token] = r->ops->pack_int8(values, value, kv->value_dim);
 }
 
-void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
-              const float *key, const float *value) {
+static uint8_t *page_of(const struct kv *kv, const struct kv_place *at) {
     const struct kv_table *table = &kv->tables[at->slot];
     uint32_t block = table->blocks[at->position / KV_BLOCK_TOKENS];
-    uint8_t *page = kv->pages + page_offset(kv, at->layer, at->head, block);
+    return kv->pages + page_offset(kv, at->layer, at->head, block);
+}
+
+void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+                     const float *latent) {
+    uint32_t token = at->position % KV_BLOCK_TOKENS, rest = kv->key_dim - kv->value_dim;
+    uint8_t *page = page_of(kv, at);
+    uint8_t *row = page + token * kv->key_dim * dtype_bytes(kv->dtype);
+    if (kv->dtype != DTYPE_I8) {
+        ops->pack(row, latent, kv->dtype, kv->key_dim);
+        return;
+    }
+    float *scales = scales_of(page, kv->key_dim) + (size_t)2 * token;
+    scales[0] = ops->pack_int8((int8_t *)row, latent, kv->value_dim);
+    scales[1] = ops->pack_int8((int8_t *)row + kv->value_dim, latent + kv->value_dim, rest);
+}
+
+void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+              const float *key, const float *value) {
+    uint8_t *page = page_of(kv, at);
     struct kv_row row = {kv, ops, page, page + kv->key_bytes, at->position % KV_BLOCK_TOKENS};
     if (kv->dtype == DTYPE_I8)
         write_int8(&row, key, value);

@@ -19,6 +19,7 @@ struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
     uint32_t blocks_max; // of one sequence
+    bool latents;        // a page holds rows that are key and value (struct latent_job)
     size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
     size_t page_bytes;   // keys and values
     size_t block_stride; // from one page to the next of the same layer and head
@@ -50,8 +51,8 @@ uint64_t kv_block_bytes(const struct kv_sizes *sizes);
 void kv_set_blocks(struct kv *kv, uint32_t slot, uint32_t offset, const uint32_t *blocks,
                    uint32_t n);
 
-// Where the K part of page 0 of a layer (by its number in the model) and head begins, and its V
-// part.
+// Where the K part of page 0 of a layer (by its number in the model) and head begins, or its
+// latents, and its V part.
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head);
 const void *kv_values(const struct kv *kv, uint32_t layer, uint32_t head);
 
@@ -66,5 +67,8 @@ struct kv_place {
 };
 void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
               const float *key, const float *value);
+// Stores one token's latent [key_dim].
+void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+                     const float *latent);
 
 #endif

@@ -10,6 +10,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/model/spec.h"
 #include "common/net/layout_wire.h"
 
 #define UP(kind_name) MOESAIC__CONTROL__V1__JOIN_UP__KIND_##kind_name
@@ -147,6 +148,7 @@ static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text
     struct link_dtype dtype;
     enum dtype kv_dtype;
     struct layout layout;
+    enum mla_form mla_form;
     int rc = check_layout(m, &layout, e);
     if (rc == 0) rc = check_range("welcome.rank", m->rank, 0, layout.n_ranks - 1, e);
     if (rc == 0) rc = check_range("welcome.max_num_seqs", m->max_num_seqs, 1, SEQS_MAX, e);
@@ -166,6 +168,9 @@ static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text
         return err_set(e, ERR_PEER_PROTOCOL,
                        "welcome.kv_cache_dtype %.32s is not float32, bfloat16, fp8_e4m3 or int8",
                        m->kv_cache_dtype);
+    if (!mla_form_parse(m->mla_form, &mla_form))
+        return err_set(e, ERR_PEER_PROTOCOL, "welcome.mla_form %.32s is not absorbed or expanded",
+                       m->mla_form);
     if (strcmp(m->arithmetic_class, "base") != 0)
         return err_set(e, ERR_PEER_REFUSED,
                        "arithmetic class %.32s is not one of this worker's: base",

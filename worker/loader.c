@@ -32,6 +32,7 @@ static int load(struct loader *l) {
                        "model %.256s has digest %016" PRIx64 ", the leader's has %016" PRIx64,
                        r->folder, digest, r->model_digest);
     rc = spec_load(&l->spec, r->folder, &l->error);
+    if (rc == 0) rc = spec_take_mla_form(&l->spec, r->mla_form, &l->error);
     if (rc != 0) return rc;
     struct err_text why;
     if (legal_check(&l->spec, &r->layout, &why) != 0)
@@ -113,7 +114,7 @@ bool loader_holds(const struct loader *l, const struct loader_request *request) 
     const struct loader_request *held = &l->request;
     return !l->running && l->weights != NULL && strcmp(held->folder, request->folder) == 0 &&
            held->model_digest == request->model_digest && held->rank == request->rank &&
-           layout_equal(&held->layout, &request->layout) &&
+           layout_equal(&held->layout, &request->layout) && held->mla_form == request->mla_form &&
            held->dtype.automatic == request->dtype.automatic &&
            held->dtype.dtype == request->dtype.dtype;
 }

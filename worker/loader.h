@@ -21,6 +21,7 @@ struct loader_request {
     struct layout layout;
     uint32_t rank;
     struct link_dtype dtype;
+    enum mla_form mla_form;
 };
 
 struct loader {

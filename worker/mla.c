@@ -3,11 +3,21 @@
 
 #include <string.h>
 
+#include "common/base/check.h"
 #include "worker/forward.h"
 #include "worker/linear.h"
 
 static uint32_t query_dim(const struct model_spec *spec) {
     return spec->mla.nope_dim + spec->rope.dim;
+}
+
+static uint32_t latent_dim(const struct model_spec *spec) {
+    return spec->mla.kv_rank + spec->rope.dim;
+}
+
+// What a head's keys and values take of a latent.
+static uint32_t expanded_dim(const struct model_spec *spec) {
+    return spec->mla.nope_dim + spec->mla.value_dim;
 }
 
 void mla_lay(struct forward *f, struct scratch *s) {
@@ -17,8 +27,11 @@ void mla_lay(struct forward *f, struct scratch *s) {
     if (spec->mla.kv_rank == 0) return;
     m->q_a = scratch_take(s, rows * spec->mla.q_rank, sizeof(float));
     m->q = scratch_take(s, rows * f->slice.n_heads * query_dim(spec), sizeof(float));
-    m->latent = scratch_take(s, rows * spec_key_dim(spec), sizeof(float));
-    m->out = scratch_take(s, rows * f->slice.n_heads * spec->mla.value_dim, sizeof(float));
+    m->latent = scratch_take(s, rows * latent_dim(spec), sizeof(float));
+    if (spec->mla.expanded)
+        m->kv = scratch_take(s, rows * f->slice.n_heads * expanded_dim(spec), sizeof(float));
+    else
+        m->out = scratch_take(s, rows * f->slice.n_heads * spec->mla.value_dim, sizeof(float));
 }
 
 bool mla_gathers(const struct forward *f) {
@@ -27,7 +40,7 @@ bool mla_gathers(const struct forward *f) {
 
 size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max) {
     if (spec->mla.kv_rank == 0) return 0;
-    return (size_t)own_max * (spec->mla.q_rank + spec_key_dim(spec)) * sizeof(float);
+    return (size_t)own_max * (spec->mla.q_rank + latent_dim(spec)) * sizeof(float);
 }
 
 struct mla_layer {
@@ -37,17 +50,22 @@ struct mla_layer {
     uint32_t first, n; // rows that are worked on
 };
 
-// Rows [first, first + n) of x and y.
-static void project(const struct mla_layer *ml, const struct matrix *w, const float *x, float *y) {
+// Rows [first, first + n) of x, which are ldx apart, and of y.
+static void project_from(const struct mla_layer *ml, const struct matrix *w, const float *x,
+                         size_t ldx, float *y) {
     struct forward *f = ml->f;
     struct linear l = {.ops = f->ops,
                        .w = w,
-                       .x = x + (size_t)ml->first * w->n_in,
+                       .x = x + ml->first * ldx,
                        .y = y + (size_t)ml->first * w->n_out,
-                       .ldx = w->n_in,
+                       .ldx = ldx,
                        .ldy = w->n_out,
                        .n_rows = ml->n};
     linear_run(f->pool, &l);
+}
+
+static void project(const struct mla_layer *ml, const struct matrix *w, const float *x, float *y) {
+    project_from(ml, w, x, w->n_in, y);
 }
 
 // --- compression, row by row
@@ -59,7 +77,7 @@ static void finish_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
     const struct mla_spec *mla = &f->spec->mla;
     for (uint32_t row = ml->first + row_begin; row < ml->first + row_end; row++) {
         float *q = f->mla.q_a + (size_t)row * mla->q_rank;
-        float *latent = f->mla.latent + (size_t)row * spec_key_dim(f->spec);
+        float *latent = f->mla.latent + (size_t)row * latent_dim(f->spec);
         if (mla->q_rank != 0)
             f->ops->rms_norm(q, q, ml->w->mla.q_a_norm, mla->q_rank, mla->norm_eps);
         f->ops->rms_norm(latent, latent, ml->w->mla.kv_a_norm, mla->kv_rank, mla->norm_eps);
@@ -70,7 +88,7 @@ static void finish_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
 static void compress_rows(struct mla_layer *ml) {
     struct forward *f = ml->f;
     const struct mla_weights *w = &ml->w->mla;
-    size_t cost = (size_t)f->spec->mla.q_rank + spec_key_dim(f->spec);
+    size_t cost = (size_t)f->spec->mla.q_rank + latent_dim(f->spec);
     if (f->spec->mla.q_rank != 0) project(ml, &w->q_a, f->all_normed, f->mla.q_a);
     project(ml, &w->kv_a, f->all_normed, f->mla.latent);
     pool_run_rows(f->pool, ml->n, cost, finish_rows, ml);
@@ -80,7 +98,7 @@ static void compress_rows(struct mla_layer *ml) {
 static int gather_rows(const struct mla_layer *own, struct err_text *e) {
     struct forward *f = own->f;
     struct tp *t = &f->tp;
-    size_t q_floats = f->spec->mla.q_rank, latent_floats = spec_key_dim(f->spec);
+    size_t q_floats = f->spec->mla.q_rank, latent_floats = latent_dim(f->spec);
     tp_exchange_begin(f);
     for (uint32_t i = 0; i < t->n; i++) {
         uint32_t n = t->row_first[i + 1] - t->row_first[i];
@@ -132,14 +150,53 @@ static void write_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     const struct mla_layer *ml = context;
     struct forward *f = ml->f;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        const float *latent = f->mla.latent + (size_t)row * spec_key_dim(f->spec);
+        const float *latent = f->mla.latent + (size_t)row * latent_dim(f->spec);
         struct kv_place at = {ml->layer, 0, f->batch.slot[row], f->batch.position[row]};
-        kv_write(&f->kv, f->ops, &at, latent, latent);
+        kv_write_latent(&f->kv, f->ops, &at, latent);
     }
 }
 
 static uint32_t n_head_tiles(const struct forward *f) {
     return (f->batch.n_rows + ROW_TILE - 1) / ROW_TILE * f->slice.n_heads;
+}
+
+static void spread_absorbed(struct mla_layer *ml) {
+    struct forward *f = ml->f;
+    pool_run(f->pool, n_head_tiles(f), absorb_item, ml);
+    pool_run_rows(f->pool, f->batch.n_rows, latent_dim(f->spec), write_rows, ml);
+}
+
+// One row's query of a head to where attention reads it, its key and value into the pages.
+static void spread_head(const struct mla_layer *ml, uint32_t row, uint32_t head) {
+    const struct forward *f = ml->f;
+    const struct model_spec *spec = f->spec;
+    uint32_t nope = spec->mla.nope_dim, rotated = spec->rope.dim;
+    const float *x = f->mla.q + ((size_t)row * f->slice.n_heads + head) * query_dim(spec);
+    float *q = attn_query(f, head, row), key[HEAD_DIM_MAX];
+    memcpy(q, x, query_dim(spec) * sizeof *q);
+    attn_rotate(f, q + nope, row);
+    const float *kv = f->mla.kv + ((size_t)row * f->slice.n_heads + head) * expanded_dim(spec);
+    memcpy(key, kv, nope * sizeof *key);
+    memcpy(key + nope, f->mla.latent + (size_t)row * latent_dim(spec) + spec->mla.kv_rank,
+           rotated * sizeof *key);
+    struct kv_place at = {ml->layer, head, f->batch.slot[row], f->batch.position[row]};
+    kv_write(&f->kv, f->ops, &at, key, kv + nope);
+}
+
+static void spread_heads(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct mla_layer *ml = context;
+    for (uint32_t row = row_begin; row < row_end; row++)
+        for (uint32_t head = 0; head < ml->f->slice.n_heads; head++)
+            spread_head(ml, row, head);
+}
+
+static void spread_expanded(struct mla_layer *ml) {
+    struct forward *f = ml->f;
+    const struct model_spec *spec = f->spec;
+    project_from(ml, &ml->w->mla.kv_b, f->mla.latent, latent_dim(spec), f->mla.kv);
+    size_t cost = (size_t)f->slice.n_heads * (spec->head_dim + expanded_dim(spec)) * 2;
+    pool_run_rows(f->pool, f->batch.n_rows, cost, spread_heads, ml);
 }
 
 int mla_spread(struct forward *f, uint32_t layer, struct err_text *e) {
@@ -151,8 +208,10 @@ int mla_spread(struct forward *f, uint32_t layer, struct err_text *e) {
     int rc = gathers ? gather_rows(&own, e) : 0;
     if (rc != 0) return rc;
     project(&ml, &ml.w->mla.q, f->spec->mla.q_rank != 0 ? f->mla.q_a : f->all_normed, f->mla.q);
-    pool_run(f->pool, n_head_tiles(f), absorb_item, &ml);
-    pool_run_rows(f->pool, f->batch.n_rows, spec_key_dim(f->spec), write_rows, &ml);
+    if (f->spec->mla.expanded)
+        spread_expanded(&ml);
+    else
+        spread_absorbed(&ml);
     return 0;
 }
 
@@ -171,6 +230,7 @@ static void output_item(void *context, uint32_t i, uint32_t thread) {
 }
 
 const float *mla_outputs(struct forward *f, uint32_t layer) {
+    check(!f->spec->mla.expanded);
     struct mla_layer ml = {.f = f, .w = forward_layer(f, layer), .layer = layer};
     pool_run(f->pool, n_head_tiles(f), output_item, &ml);
     return f->mla.out;

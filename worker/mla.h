@@ -1,7 +1,9 @@
-// mla.h: latent attention in its absorbed form: a token's key is its compressed vector with the
-// rotated part behind it, its value is the compressed vector, and the per-head matrices are applied
-// to queries and outputs instead (docs/arithmetic.md, Attention; arXiv 2405.04434). Part of
-// attn.c's block.
+// mla.h: latent attention (docs/arithmetic.md, Attention; arXiv 2405.04434). Part of attn.c's
+// block.
+//
+// Absorbed: a token's key is its compressed vector with the rotated part behind it, its value is
+// the compressed vector, and the per-head matrices are applied to queries and outputs instead.
+// Expanded: each head's keys and values are made once and kept, as without compression.
 #ifndef MOESAIC_WORKER_MLA_H
 #define MOESAIC_WORKER_MLA_H
 
@@ -18,7 +20,8 @@ struct mla {
     float *q_a;    // [rows_max, q_rank] where queries are compressed
     float *q;      // [rows_max, n_heads * (nope_dim + rope.dim)] of the slice's heads
     float *latent; // [rows_max, kv_rank + rope.dim]
-    float *out;    // [rows_max, n_heads * value_dim]
+    float *kv;     // expanded: [rows_max, n_heads * (nope_dim + value_dim)]
+    float *out;    // absorbed: [rows_max, n_heads * value_dim]
 };
 
 void mla_lay(struct forward *f, struct scratch *s);
@@ -31,6 +34,7 @@ int mla_spread(struct forward *f, uint32_t layer, struct err_text *e);
 // Bytes of the largest message of such a gather.
 size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max);
 // From attn.out: what the output projection reads, [n_rows, n_heads * value_dim].
+// Of the absorbed form only: the expanded one's are ready in attn.out.
 const float *mla_outputs(struct forward *f, uint32_t layer);
 
 #endif

@@ -25,7 +25,8 @@ struct mla_weights {
     struct matrix q_a;      // [q_rank, hidden] where queries are compressed
     struct matrix q;        // [n_heads * (nope_dim + rope.dim), q_rank or hidden]
     struct matrix kv_a;     // [kv_rank + rope.dim, hidden]
-    struct matrix *uk, *uv; // [n_heads] each: [kv_rank, nope_dim], [value_dim, kv_rank]
+    struct matrix *uk, *uv; // absorbed: [n_heads] each: [kv_rank, nope_dim], [value_dim, kv_rank]
+    struct matrix kv_b;     // expanded: [n_heads * (nope_dim + value_dim), kv_rank]
     float *q_a_norm, *kv_a_norm;
 };
 

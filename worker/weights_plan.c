@@ -175,7 +175,11 @@ static int plan_mla(struct builder *b, struct layer_weights *l, uint32_t layer) 
         rc = plan_matrix(b, &w->kv_a, builder_shape(b, mla->kv_rank + s->rope.dim, s->hidden, 1),
                          (struct tensor_ref){TENSOR_KV_A, layer, 0});
     if (rc == 0) rc = builder_vector(b, &w->kv_a_norm, TENSOR_KV_A_NORM, layer, mla->kv_rank);
-    return rc == 0 ? plan_mla_heads(b, w, layer) : rc;
+    if (rc != 0 || !mla->expanded) return rc == 0 ? plan_mla_heads(b, w, layer) : rc;
+    uint32_t kv_head_rows = mla->nope_dim + mla->value_dim;
+    const struct part_of kv_rows = heads(b->slice.first_head, b->slice.n_heads, kv_head_rows);
+    return plan_slice(b, &w->kv_b, (struct tensor_ref){TENSOR_KV_B, layer, 0},
+                      (struct want){s->n_heads * kv_head_rows, mla->kv_rank, kv_rows, {0}});
 }
 
 static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {

@@ -337,6 +337,7 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
     request.layout = w->terms.layout;
     atomic_store(&w->pulse.joined, true); // heartbeats from now on, so that a long load is no death
     check(link_dtype_parse(m->dtype, &request.dtype));
+    check(mla_form_parse(m->mla_form, &request.mla_form)); // link_decode checked both
     snprintf(request.folder, sizeof request.folder, "%s",
              w->config.model != NULL ? w->config.model : m->model);
     bool held = loader_holds(&w->loader, &request);

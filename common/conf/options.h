@@ -123,8 +123,8 @@ struct leader_options {
     uint16_t port, grpc_port, control_port;
     const char *control_host;
     struct control_options control;
-    const char *dtype, *kv_cache_dtype, *generation_config, *scheduling_policy, *log_level,
-        *log_format, *interface, *transports;
+    const char *dtype, *kv_cache_dtype, *mla_form, *generation_config, *scheduling_policy,
+        *log_level, *log_format, *interface, *transports;
     struct parallel_options parallel;
     uint32_t lws_group_size; // 0 = not in a group
     uint32_t local_workers;  // of the group, started by the leader itself
@@ -154,7 +154,7 @@ struct worker_options {
 
 struct ctl_options {
     struct parallel_options parallel;
-    const char *dtype, *kv_cache_dtype;
+    const char *dtype, *kv_cache_dtype, *mla_form;
     uint32_t max_model_len; // 0 = the model's
     const char *url, *api_key_file, *api_key, *model, *concurrency;
     const char *ca_file, *cert_file, *key_file;

@@ -66,6 +66,15 @@
     }
 
 #define TYPE_OPTIONS(AT)                                                                           \
+    {"mla-form",                                                                                   \
+     OPTION_CHOICE,                                                                                \
+     AT(mla_form),                                                                                 \
+     .fallback = "absorbed",                                                                       \
+     .argument = "FORM",                                                                           \
+     .choices = "absorbed|expanded",                                                               \
+     .help = "How latent attention (DeepSeek, Kimi) is computed; without effect on other models. " \
+             "absorbed: pages hold each token's latent; expanded: every head's key and value "     \
+             "(docs/kv-types.md: what they cost)."},                                               \
     {"dtype",                                                                                      \
      OPTION_CHOICE,                                                                                \
      AT(dtype),                                                                                    \

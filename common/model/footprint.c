@@ -34,7 +34,8 @@ static uint64_t *share_of(struct footprint_layer *l, enum tensor_kind kind) {
     case TENSOR_O:
     case TENSOR_SINKS:
     case TENSOR_UK:
-    case TENSOR_UV: return &l->by_heads;
+    case TENSOR_UV:
+    case TENSOR_KV_B: return &l->by_heads;
     case TENSOR_K:
     case TENSOR_V:
     case TENSOR_K_BIAS:

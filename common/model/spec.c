@@ -255,10 +255,36 @@ uint32_t spec_inner_segments(uint32_t inner) {
     return inner % 16 == 0 ? spec_segments(inner / 16) : 1;
 }
 
+static const char *const mla_forms[] = {[MLA_ABSORBED] = "absorbed", [MLA_EXPANDED] = "expanded"};
+
+bool mla_form_parse(const char *name, enum mla_form *out) {
+    for (int i = MLA_ABSORBED; i <= MLA_EXPANDED; i++) {
+        if (strcmp(name, mla_forms[i]) != 0) continue;
+        *out = (enum mla_form)i;
+        return true;
+    }
+    return false;
+}
+
+const char *mla_form_name(enum mla_form form) {
+    return mla_forms[form];
+}
+
+int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_text *e) {
+    (void)e;
+    spec->mla.expanded = spec->mla.kv_rank != 0 && form == MLA_EXPANDED;
+    return 0;
+}
+
+uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
+    uint32_t key_dim = spec_key_dim(spec);
+    if (spec_has_latents(spec)) return latent_row_bytes(kv_dtype, key_dim);
+    return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
+}
+
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
-    uint64_t row =
-        kv_row_bytes(kv_dtype, spec_key_dim(spec)) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
-    return (spec->n_layers - spec_recurrent_layers(spec)) * row * spec_kv_heads(spec);
+    uint64_t n = spec->n_layers - spec_recurrent_layers(spec);
+    return n * spec_page_row_bytes(spec, kv_dtype) * spec_kv_heads(spec);
 }
 
 struct delta_rows spec_delta_rows(const struct model_spec *spec) {

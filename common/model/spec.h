@@ -92,12 +92,13 @@ struct rope_spec {
     float short_factors[HEAD_DIM_MAX / 2], long_factors[HEAD_DIM_MAX / 2];
 };
 
-// Latent attention: keys and values of all heads come from one compressed vector a token, which is
-// what the pages hold, and per-head matrices. kv_rank 0 = none.
+// Latent attention: keys and values of all heads come from one compressed vector a token and
+// per-head matrices. kv_rank 0 = none.
 struct mla_spec {
     uint32_t q_rank; // 0 = queries are not compressed
     uint32_t kv_rank, nope_dim, value_dim;
     float norm_eps;
+    bool expanded; // pages hold each head's keys and values, else the vector: spec_take_mla_form
 };
 
 // Gated delta net: recurrent layers, whose memory is one state for each sequence instead of keys
@@ -216,6 +217,7 @@ enum tensor_kind {
     TENSOR_DELTA_DT_BIAS,
     TENSOR_DELTA_NORM,
     TENSOR_DELTA_OUT,
+    TENSOR_KV_B, // both of all heads, as one matrix
     TENSOR_ROUTER,
     TENSOR_ROUTER_BIAS,
     TENSOR_SELECTION_BIAS,
@@ -301,21 +303,32 @@ int spec_load(struct model_spec *out, const char *folder, struct err_text *e);
 // Refuses sizes that do not fit each other, by name.
 int spec_check(const struct model_spec *spec, struct err_text *e);
 
+// How latent attention is computed; models without it have one form only.
+enum mla_form { MLA_ABSORBED, MLA_EXPANDED };
+bool mla_form_parse(const char *name, enum mla_form *out);
+const char *mla_form_name(enum mla_form form);
+// Before anything is sized by the spec. Refuses a form that the model does not have.
+int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_text *e);
+
 // S of a row-parallel product (docs/arithmetic.md): the largest power of two <= 8 that divides
 // units.
 uint32_t spec_segments(uint32_t units);
 uint32_t spec_attn_segments(const struct model_spec *spec); // units = heads
 uint32_t spec_inner_segments(uint32_t inner); // units = inner / 16, 1 when 16 does not divide it
 
+// Whether pages hold latents: one row a token, whose beginning is the value.
+static inline bool spec_has_latents(const struct model_spec *s) {
+    return s->mla.kv_rank != 0 && !s->mla.expanded;
+}
 // What a page holds of one token in one layer: keys and values of so many heads.
 static inline uint32_t spec_kv_heads(const struct model_spec *s) {
-    return s->mla.kv_rank != 0 ? 1 : s->n_kv_heads;
+    return spec_has_latents(s) ? 1 : s->mla.expanded ? s->n_heads : s->n_kv_heads;
 }
 static inline uint32_t spec_key_dim(const struct model_spec *s) {
-    return s->mla.kv_rank != 0 ? s->mla.kv_rank + s->rope.dim : s->head_dim;
+    return spec_has_latents(s) ? s->mla.kv_rank + s->rope.dim : s->head_dim;
 }
 static inline uint32_t spec_value_dim(const struct model_spec *s) {
-    return s->mla.kv_rank != 0 ? s->mla.kv_rank : s->head_dim;
+    return spec_has_latents(s) ? s->mla.kv_rank : s->mla.expanded ? s->mla.value_dim : s->head_dim;
 }
 // The width of one head's output.
 static inline uint32_t spec_out_dim(const struct model_spec *s) {
@@ -352,6 +365,8 @@ struct delta_rows spec_delta_rows(const struct model_spec *spec);
 // Bytes of one sequence's states over all layers.
 uint64_t spec_state_bytes(const struct model_spec *spec);
 
+// Bytes of what a page holds of one token in one layer and KV head.
+uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype);
 // Bytes of one token's KV over all layers that keep any.
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype);
 

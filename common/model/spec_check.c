@@ -45,6 +45,7 @@ static int check_shapes(const struct model_spec *s, struct err_text *e) {
 }
 
 static int check_attention(const struct model_spec *s, struct err_text *e) {
+    bool latent = s->mla.kv_rank != 0;
     if (s->n_heads % s->n_kv_heads != 0)
         return err_set(e, ERR_FATAL_MODEL,
                        "num_attention_heads %u is not a multiple of num_key_value_heads %u",
@@ -64,6 +65,16 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
     if (!(s->norm_eps > 0 && s->norm_eps < 1))
         return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
                        (double)s->norm_eps);
+    if (latent && (s->sliding_window != 0 || s->attn_chunk != 0 || s->sinks || s->attn_cap != 0 ||
+                   s->temperature.length != 0))
+        return err_set(
+            e, ERR_FATAL_MODEL,
+            "kv_lora_rank %u: latent attention has no windows, chunks, sinks, caps or factors",
+            s->mla.kv_rank);
+    if (latent && s->head_dim != s->mla.nope_dim + s->rope.dim)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "head_dim %u is not qk_nope_head_dim %u + %u rotary dimensions", s->head_dim,
+                       s->mla.nope_dim, s->rope.dim);
     if (!isfinite(s->attn_scale) || s->attn_scale <= 0)
         return err_set(
             e, ERR_FATAL_MODEL,

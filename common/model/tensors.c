@@ -68,7 +68,9 @@ static void walk_latent(struct walk *w) {
                 mla->q_rank != 0 ? mla->q_rank : s->hidden);
     want_matrix(w, TENSOR_KV_A, mla->kv_rank + s->rope.dim, s->hidden);
     want_vector(w, TENSOR_KV_A_NORM, mla->kv_rank);
-    for (uint32_t h = 0; h < s->n_heads && !w->ended; h++) {
+    if (mla->expanded)
+        want_matrix(w, TENSOR_KV_B, s->n_heads * (mla->nope_dim + mla->value_dim), mla->kv_rank);
+    for (uint32_t h = 0; h < s->n_heads && !mla->expanded && !w->ended; h++) {
         want(w, (struct tensor_ref){.kind = TENSOR_UK, .expert = h}, mla->kv_rank, mla->nope_dim);
         want(w, (struct tensor_ref){.kind = TENSOR_UV, .expert = h}, mla->value_dim, mla->kv_rank);
     }

@@ -253,6 +253,62 @@ static void bench_attend(const struct bench *b, uint32_t n_keys, uint32_t n_q, e
     mem_free(table);
 }
 
+static void call_attend_latent(const struct bench *b, void *context) {
+    b->ops->attend_latent(context);
+}
+
+// Latents as DeepSeek-V2 and V3 have them, 512 and 64 rotated; n_q is the number of heads.
+static void bench_attend_latent(const struct bench *b, uint32_t n_keys, uint32_t n_q,
+                                enum dtype dtype) {
+    enum { KEY = 576, VALUE = 512 };
+    uint32_t n_blocks = n_keys / 16, n[256], *table = mem_array(n_blocks, sizeof *table);
+    size_t page = 16 * latent_row_bytes(dtype, KEY), bytes = n_blocks * page;
+    float *q = floats((size_t)n_q * KEY), *out = floats((size_t)n_q * VALUE);
+    float *source = floats((size_t)16 * KEY), scales[32];
+    unsigned char *pages = mem_pages(bytes, 64);
+    check(table != NULL && pages != NULL && n_q <= 256);
+    for (uint32_t i = 0; i < n_blocks; i++) {
+        table[i] = i * 7 % n_blocks;
+        unsigned char *at = pages + i * page;
+        if (dtype != DTYPE_I8) {
+            b->ops->pack(at, source, dtype, 16 * KEY);
+            continue;
+        }
+        scales[0] = b->ops->pack_int8((int8_t *)at, source, 16 * KEY);
+        for (int k = 1; k < 32; k++)
+            scales[k] = scales[0];
+        memcpy(at + (size_t)16 * KEY, scales, sizeof scales);
+    }
+    for (uint32_t i = 0; i < n_q; i++)
+        n[i] = n_keys;
+    struct latent_job job = {.q = q,
+                             .out = out,
+                             .q_stride = KEY,
+                             .out_stride = VALUE,
+                             .n_q = n_q,
+                             .key_dim = KEY,
+                             .value_dim = VALUE,
+                             .n_keys = n,
+                             .block_table = table,
+                             .pages = pages,
+                             .block_stride = page,
+                             .kv_dtype = dtype,
+                             .scale = 0.088f,
+                             .scratch = floats(attend_latent_scratch_floats(KEY, VALUE))};
+    struct line line = {
+        .op = "attend_latent", .format = dtype_name(dtype), .rows = n_q, .bytes = (double)bytes};
+    line.flops = 2.0 * n_q * n_keys * (KEY + VALUE);
+    snprintf(line.shape, sizeof line.shape, "%ux%u+%u", n_keys, (unsigned)VALUE,
+             (unsigned)(KEY - VALUE));
+    print_line(b, &line, best_ns(b, call_attend_latent, &job));
+    mem_pages_free(q, 0);
+    mem_pages_free(out, 0);
+    mem_pages_free(source, 0);
+    mem_pages_free(pages, bytes);
+    mem_pages_free(job.scratch, 0);
+    mem_free(table);
+}
+
 struct row {
     float *x, *y, *w;
     uint32_t n;
@@ -343,6 +399,8 @@ static void bench_table(const struct bench *b) {
         if (!dtype_is_kv((enum dtype)dtype)) continue;
         bench_attend(b, 2048, 1, (enum dtype)dtype);
         bench_attend(b, 2048, 8, (enum dtype)dtype);
+        bench_attend_latent(b, 2048, 16, (enum dtype)dtype);
+        if (!slow) bench_attend_latent(b, 2048, 128, (enum dtype)dtype);
         if (!slow) bench_attend(b, 32768, 8, (enum dtype)dtype);
         if (!slow) bench_attend(b, 2048, 256, (enum dtype)dtype);
     }

@@ -145,6 +145,7 @@ static void say_welcome(struct stage *s, uint8_t choice) {
     w.dtype = (char *)"auto";
     static const char *const kv_types[] = {"bfloat16", "float32", "fp8_e4m3", "int8"};
     w.kv_cache_dtype = (char *)kv_types[choice & 3];
+    w.mla_form = (char *)(choice & 4 ? "expanded" : "absorbed");
     w.max_num_seqs = SLOTS;
     w.max_num_batched_tokens = ROWS;
     w.max_model_len = 128;

@@ -51,7 +51,7 @@ static void expect_same(const struct golden *g, const struct loaded *m, const fl
 
 // Attention, dense layers and the head over 2, 4 and 8 ranks, where the model's heads allow it, and
 // over two DP groups of 2.
-static void expect_same_split(const struct golden *g, const float *first) {
+static void expect_same_split(const struct golden *g, const float *first, enum mla_form form) {
     static const struct serve_way whole = {.chunk = PROMPT_MOST, .n_together = 1},
                                   mixed = {.chunk = 19, .mixed = true, .n_together = 1};
     struct model_spec spec;
@@ -62,7 +62,7 @@ static void expect_same_split(const struct golden *g, const float *first) {
         uint32_t dp = tp == 2 ? 2 : 1;
         const struct layout l = {
             .n_ranks = dp * tp, .pp = 1, .dp = dp, .tp = tp, .ep = dp * tp, .etp = 1};
-        load_in(&m, g, &l);
+        load_in(&m, g, &l, form);
         expect_same(g, &m, first, "auto", tp == 4 ? &whole : &mixed);
         unload(&m);
     }
@@ -70,7 +70,8 @@ static void expect_same_split(const struct golden *g, const float *first) {
 
 // Layers in stages, experts in parts, and both with all else that a layout has, where the model
 // allows it.
-static void expect_same_stages_and_parts(const struct golden *g, const float *first) {
+static void expect_same_stages_and_parts(const struct golden *g, const float *first,
+                                         enum mla_form form) {
     static const struct serve_way mixed = {.chunk = 19, .mixed = true, .n_together = 1};
     static const struct layout layouts[] = {
         {.n_ranks = 4, .pp = 2, .dp = 2, .tp = 1, .ep = 2, .etp = 1},
@@ -86,33 +87,43 @@ static void expect_same_stages_and_parts(const struct golden *g, const float *fi
     ck_assert_msg(spec_load(&spec, g->folder, &e) == 0, "%s", e.text);
     for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
         if (legal_check(&spec, &layouts[i], &e) != 0) continue;
-        load_in(&m, g, &layouts[i]);
+        load_in(&m, g, &layouts[i], form);
         expect_same(g, &m, first, "auto", &mixed);
         unload(&m);
     }
 }
 
-START_TEST(a_family_answers_as_transformers_does) {
+static void answers_as_transformers(const char *name, enum mla_form form) {
     static const struct serve_way whole = {.chunk = PROMPT_MOST, .n_together = 1},
                                   single = {.chunk = 1, .n_together = 1},
                                   mixed = {.chunk = 19, .mixed = true, .n_together = 1};
     struct golden g;
     struct loaded m;
-    read_golden(&g, names[_i]);
-    load(&m, &g, 1);
-    float *first =
-        run(&g, &m, kernel_ops_select(NULL), &whole, &(struct run_notes){.how = names[_i]});
-    compare(&g, first, names[_i]);
+    read_golden(&g, name);
+    load_form(&m, &g, 1, form);
+    float *first = run(&g, &m, kernel_ops_select(NULL), &whole, &(struct run_notes){.how = name});
+    compare(&g, first, name);
     expect_same(&g, &m, first, "auto", &single);
     expect_same(&g, &m, first, "ref", &mixed);
     unload(&m);
-    load(&m, &g, 2);
+    load_form(&m, &g, 2, form);
     expect_same(&g, &m, first, "auto", &mixed);
     unload(&m);
-    expect_same_split(&g, first);
-    expect_same_stages_and_parts(&g, first);
+    expect_same_split(&g, first, form);
+    expect_same_stages_and_parts(&g, first, form);
     mem_free(first);
     golden_finish(&g);
+}
+
+START_TEST(a_family_answers_as_transformers_does) {
+    answers_as_transformers(names[_i], MLA_ABSORBED);
+}
+END_TEST
+
+static const char *const latent_names[] = {"deepseek-v2", "deepseek-v2-lite", "deepseek-v3"};
+
+START_TEST(expanded_latent_attention_answers_as_transformers_does) {
+    answers_as_transformers(latent_names[_i], MLA_EXPANDED);
 }
 END_TEST
 
@@ -121,6 +132,7 @@ int main(void) {
     TCase *tests = tcase_create("golden families");
     tcase_set_timeout(tests, 600);
     tcase_add_loop_test(tests, a_family_answers_as_transformers_does, 0, N_MODELS);
+    tcase_add_loop_test(tests, expanded_latent_attention_answers_as_transformers_does, 0, 3);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -89,9 +89,11 @@ struct loaded {
     struct weights *weights[RANKS_MOST];
 };
 
-static void load_in(struct loaded *m, const struct golden *g, const struct layout *layout) {
+static void load_in(struct loaded *m, const struct golden *g, const struct layout *layout,
+                    enum mla_form form) {
     struct err_text e;
     ck_assert_msg(spec_load(&m->spec, g->folder, &e) == 0, "%s", e.text);
+    ck_assert_msg(spec_take_mla_form(&m->spec, form, &e) == 0, "%s", e.text);
     ck_assert_uint_eq(m->spec.vocab, g->vocab);
     ck_assert_msg(legal_check(&m->spec, layout, &e) == 0, "%s", e.text);
     ck_assert_uint_le(layout->n_ranks, RANKS_MOST);
@@ -108,10 +110,15 @@ static void load_in(struct loaded *m, const struct golden *g, const struct layou
 }
 
 // So many ranks, each with all but the experts.
-static void load(struct loaded *m, const struct golden *g, uint32_t n_ranks) {
+static void load_form(struct loaded *m, const struct golden *g, uint32_t n_ranks,
+                      enum mla_form form) {
     struct layout layout;
     ck_assert_int_eq(layout_make(&layout, n_ranks, NULL), 0);
-    load_in(m, g, &layout);
+    load_in(m, g, &layout, form);
+}
+
+static inline void load(struct loaded *m, const struct golden *g, uint32_t n_ranks) {
+    load_form(m, g, n_ranks, MLA_ABSORBED);
 }
 
 static void unload(struct loaded *m) {

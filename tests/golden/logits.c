@@ -84,13 +84,13 @@ START_TEST(logits_equal_those_of_transformers) {
     struct layout split = {.pp = 1, .dp = 1, .etp = 1};
     split.n_ranks = split.tp = split.ep = legal_tp_max(&m.spec);
     unload(&m);
-    load_in(&m, &g, &split);
+    load_in(&m, &g, &split, MLA_ABSORBED);
     run_and_compare(&g, &m, "auto", &ways[2]);
     split = (struct layout){.pp = 2, .tp = 1, .ep = 1};
     split.dp = split.etp = legal_etp_max(&m.spec) < 4 ? legal_etp_max(&m.spec) : 4;
     split.n_ranks = 2 * split.dp;
     unload(&m);
-    load_in(&m, &g, &split);
+    load_in(&m, &g, &split, MLA_ABSORBED);
     run_and_compare(&g, &m, "auto", &ways[2]);
     unload(&m);
     golden_finish(&g);

@@ -5,6 +5,7 @@
 #include "tests/kernels/grid_dense.h"
 
 #include "tests/kernels/grid_attention.h"
+#include "tests/kernels/grid_latent.h"
 #include "tests/kernels/grid_rows.h"
 
 #include "tests/kernels/grid_delta.h"
@@ -26,6 +27,11 @@ static int equal_main(const char *name) {
         attend_equals_the_oracle_on_unrelated_ranges,
         attend_reads_no_key_outside_of_a_querys_range,
         attend_carries_infinities_and_nan_as_the_oracle,
+        attend_latent_equals_the_oracle_on_awkward_sizes,
+        attend_latent_equals_the_oracle_on_unrelated_lengths,
+        attend_latent_reads_no_key_that_was_not_chosen,
+        attend_latent_over_all_keys_chosen_is_attention_over_all,
+        attend_latent_carries_infinities_and_nan_as_the_oracle,
         rms_norm_equals_the_oracle,
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,

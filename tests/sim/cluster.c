@@ -61,6 +61,7 @@ static int lend_weights(void *context, struct weights **out, const struct weight
     c->n_loads++;
     uint32_t n = config->layout->n_ranks;
     check(n <= CLUSTER_WORKERS_MAX && config->dtype == m->dtype);
+    check(config->spec->mla.expanded == m->spec.mla.expanded); // as the welcome said
     bool even = layout_equal(config->layout, &m->layouts[n]);
     if (!even && !layout_equal(config->layout, &m->other)) {
         forget_other(m);

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "tests/sim/storm.h"
@@ -39,12 +40,15 @@ static const struct {
     const char *folder;
     enum dtype kv_dtype;
     uint32_t n_jobs;
-} models[] = {{"models/seedling", DTYPE_F32, N_JOBS},
-              {"tests/data/models/awkward", DTYPE_F32, N_JOBS},
-              {"models/seedling", DTYPE_BF16, 24},
-              {"tests/data/models/tiny-mixtral", DTYPE_BF16, 24},
-              {"tests/data/models/awkward", DTYPE_E4M3, 12},
-              {"tests/data/models/tiny-qwen3-moe", DTYPE_I8, 12}};
+    enum mla_form mla_form;
+} models[] = {{"models/seedling", DTYPE_F32, N_JOBS, MLA_ABSORBED},
+              {"tests/data/models/awkward", DTYPE_F32, N_JOBS, MLA_ABSORBED},
+              {"models/seedling", DTYPE_BF16, 24, MLA_ABSORBED},
+              {"tests/data/models/tiny-mixtral", DTYPE_BF16, 24, MLA_ABSORBED},
+              {"tests/data/models/awkward", DTYPE_E4M3, 12, MLA_ABSORBED},
+              {"tests/data/models/tiny-qwen3-moe", DTYPE_I8, 12, MLA_ABSORBED},
+              {"tests/data/models/deepseek-v3", DTYPE_I8, 12, MLA_ABSORBED},
+              {"tests/data/models/deepseek-v3", DTYPE_BF16, 12, MLA_EXPANDED}};
 #define N_MODELS (sizeof models / sizeof models[0])
 
 // Made before Check forks, anew for each model.
@@ -125,6 +129,8 @@ static int run_model(uint32_t index) {
     snprintf(folder, sizeof folder, "%s/%s", SOURCE_ROOT, models[index].folder);
     model_cache_open(&model, folder);
     model.kv_dtype = models[index].kv_dtype;
+    struct err_text e;
+    check(spec_take_mla_form(&model.spec, models[index].mla_form, &e) == 0);
     uint32_t longest = model.spec.max_position - 128;
     if (longest > 1900) longest = 1900;
     struct job_mix mix = {.seed = 5 + index,

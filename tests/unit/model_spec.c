@@ -439,6 +439,26 @@ START_TEST(spec_segments_is_the_largest_power_of_two_up_to_eight) {
 }
 END_TEST
 
+// Two layers, four heads of 8 + 8 and 12 dimensions, latents of 16.
+START_TEST(pages_of_latent_attention_hold_one_row_or_all_heads) {
+    struct model_spec s;
+    struct err_text e = {""};
+    ck_assert_int_eq(spec_load(&s, TEST_DATA "/models/deepseek-v3", &e), 0);
+    ck_assert(spec_has_latents(&s));
+    ck_assert_uint_eq(spec_kv_heads(&s), 1);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_BF16), 2 * (16 + 8) * 2);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_I8), 2 * (16 + 8 + 8));
+    ck_assert_int_eq(spec_take_mla_form(&s, MLA_EXPANDED, &e), 0);
+    ck_assert(!spec_has_latents(&s));
+    ck_assert_uint_eq(spec_kv_heads(&s), 4);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_BF16), 2 * 4 * (16 + 12) * 2);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_I8), 2 * 4 * (16 + 4 + 12 + 4));
+    s = accept_patched(qwen_base, "{}");
+    ck_assert_int_eq(spec_take_mla_form(&s, MLA_EXPANDED, &e), 0);
+    ck_assert(!s.mla.expanded);
+}
+END_TEST
+
 START_TEST(spec_load_reads_seedling) {
     struct model_spec s;
     struct err_text e = {""};
@@ -481,6 +501,7 @@ int main(void) {
     tcase_add_test(c, spec_check_stands_alone);
     tcase_add_test(c, family_names_lists_every_model_type);
     tcase_add_test(c, spec_segments_is_the_largest_power_of_two_up_to_eight);
+    tcase_add_test(c, pages_of_latent_attention_hold_one_row_or_all_heads);
     tcase_add_test(c, spec_load_reads_seedling);
     tcase_add_test(c, spec_load_survives_every_failed_allocation);
     Suite *s = suite_create("model_spec");

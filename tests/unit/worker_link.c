@@ -29,6 +29,7 @@ static Moesaic__Control__V1__Welcome make_welcome(void) {
     w.arithmetic_class = (char *)"base";
     w.dtype = (char *)"auto";
     w.kv_cache_dtype = (char *)"float32";
+    w.mla_form = (char *)"absorbed";
     w.max_num_seqs = 8;
     w.max_num_batched_tokens = 64;
     w.max_model_len = 2048;
@@ -96,6 +97,7 @@ START_TEST(link_refuses_a_welcome_by_the_name_of_its_wrong_field) {
     REFUSES(kv_cache_dtype = (char *)"float16", ERR_PEER_PROTOCOL, "kv_cache_dtype");
     REFUSES(kv_cache_dtype = (char *)"fp8", ERR_PEER_PROTOCOL, "kv_cache_dtype");
     REFUSES(kv_cache_dtype = (char *)"none", ERR_PEER_PROTOCOL, "kv_cache_dtype");
+    REFUSES(mla_form = (char *)"folded", ERR_PEER_PROTOCOL, "mla_form");
     REFUSES(dtype = (char *)"int8", ERR_PEER_PROTOCOL, "welcome.dtype");
     REFUSES(arithmetic_class = (char *)"bf16dot", ERR_PEER_REFUSED, "arithmetic class bf16dot");
 }

@@ -80,6 +80,7 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
                      [TENSOR_KV_A_NORM] = "self_attn.kv_a_layernorm.weight",
                      [TENSOR_UK] = "self_attn.kv_b_proj.weight",
                      [TENSOR_UV] = "self_attn.kv_b_proj.weight",
+                     [TENSOR_KV_B] = "self_attn.kv_b_proj.weight",
                      [TENSOR_ROUTER] = "mlp.gate.weight",
                      [TENSOR_SELECTION_BIAS] = "mlp.gate.e_score_correction_bias",
                      [TENSOR_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
