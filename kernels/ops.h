@@ -92,6 +92,22 @@ static inline size_t latent_row_bytes(enum dtype kv_dtype, uint32_t key_dim) {
 
 size_t attend_latent_scratch_floats(uint32_t key_dim, uint32_t value_dim);
 
+// Scores of one row's sparse attention against the index keys [0, n_keys) of one sequence: the sum
+// over heads h of weights[h] * max(0, scale * q[h] . k). A page of one layer has the keys as
+// [dim][16] of kv_dtype, and behind int8 codes the 16 scales.
+struct index_job {
+    const float *q;       // [n_heads, dim]
+    const float *weights; // [n_heads]
+    uint32_t n_heads, dim;
+    uint32_t first_block, n_blocks; // of the sequence
+    const uint32_t *block_table;
+    const void *pages;
+    size_t block_stride; // bytes
+    enum dtype kv_dtype; // one that dtype_is_kv
+    float scale;
+    float *out; // [n_blocks * 16]; slots of a page that hold no key yet get any score
+};
+
 struct norm_weights {
     const float *w, *b;
 };
@@ -128,6 +144,7 @@ struct kernel_ops {
                    const struct matrix *w, uint32_t panel_begin, uint32_t panel_end);
     void (*attend)(const struct attend_job *job);
     void (*attend_latent)(const struct latent_job *job);
+    void (*index_scores)(const struct index_job *job);
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);

@@ -276,6 +276,30 @@ static void ref_attend_latent(const struct latent_job *job) {
         latent_query(job, i);
 }
 
+static float index_score(const struct index_job *job, const unsigned char *page, uint32_t lane) {
+    float sum = 0.0f, key_scale = 1.0f;
+    if (job->kv_dtype == DTYPE_I8)
+        key_scale = element(page + (size_t)job->dim * KV_BLOCK_TOKENS, DTYPE_F32, lane);
+    for (uint32_t h = 0; h < job->n_heads; h++) {
+        float s = 0.0f;
+        for (uint32_t d = 0; d < job->dim; d++)
+            s = fmaf(element(page, job->kv_dtype, (size_t)d * KV_BLOCK_TOKENS + lane),
+                     job->q[(size_t)h * job->dim + d], s);
+        sum = fmaf(job->weights[h], larger(0.0f, s * key_scale * job->scale), sum);
+    }
+    return sum;
+}
+
+static void ref_index_scores(const struct index_job *job) {
+    check(dtype_is_kv(job->kv_dtype));
+    for (uint32_t b = 0; b < job->n_blocks; b++) {
+        const unsigned char *page = job->pages;
+        page += job->block_table[job->first_block + b] * job->block_stride;
+        for (uint32_t lane = 0; lane < KV_BLOCK_TOKENS; lane++)
+            job->out[b * KV_BLOCK_TOKENS + lane] = index_score(job, page, lane);
+    }
+}
+
 static void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps) {
     float a[LANES] = {0};
     for (uint32_t i = 0; i < n; i++)
@@ -465,6 +489,7 @@ static const struct kernel_ops ops = {
     .matmul = ref_matmul,
     .attend = ref_attend,
     .attend_latent = ref_attend_latent,
+    .index_scores = ref_index_scores,
     .rms_norm = ref_rms_norm,
     .layer_norm = ref_layer_norm,
     .rope = ref_rope,

@@ -286,6 +286,7 @@ static const struct kernel_ops ops = {
     .matmul = KERNEL_SYMBOL(matmul),
     .attend = KERNEL_SYMBOL(attend),
     .attend_latent = KERNEL_SYMBOL(attend_latent),
+    .index_scores = KERNEL_SYMBOL(index_scores),
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,
     .rope = rope,

@@ -11,5 +11,6 @@ void KERNEL_SYMBOL(matmul)(float *y, size_t ldy, const float *x, size_t ldx, uin
 void KERNEL_SYMBOL(attend)(const struct attend_job *job);
 void KERNEL_SYMBOL(delta_rule)(const struct delta_job *job);
 void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job);
+void KERNEL_SYMBOL(index_scores)(const struct index_job *job);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "common/model/rope.h"
 #include "worker/forward.h"
+#include "worker/indexer.h"
 #include "worker/linear.h"
 #include "worker/mla.h"
 
@@ -80,6 +81,7 @@ void attn_lay(struct forward *f, struct scratch *s) {
     a->tiles = scratch_take(s, rows, sizeof *a->tiles);
     lay_threads(f, s);
     mla_lay(f, s);
+    indexer_lay(f, s);
     if (a->inv_freq == NULL) return;
     a->rope_factor = rope_frequencies(a->inv_freq, &spec->rope, f->config.max_model_len);
     for (uint32_t d = 0; d < spec->head_dim; d++)
@@ -105,9 +107,10 @@ static void cut_tiles(struct forward *f, uint32_t rows_per_tile) {
     a->n_tiles = 0;
     for (uint32_t i = 0; i < f->batch.n_seqs; i++) {
         const struct batch_seq *seq = &f->batch.seqs[i];
-        for (uint32_t row = 0; row < seq->n_rows; row += rows_per_tile) {
+        for (uint32_t row = 0, n; row < seq->n_rows; row += n) {
             uint32_t left = seq->n_rows - row;
-            uint32_t n = left < rows_per_tile ? left : rows_per_tile;
+            n = left < rows_per_tile ? left : rows_per_tile;
+            n = indexer_tile_rows(f, seq->row_begin + row, n);
             a->tiles[a->n_tiles++] = (struct attn_tile){seq->row_begin + row, n};
         }
     }
@@ -136,6 +139,7 @@ void attn_begin(struct forward *f) {
     if (f->batch.n_rows == 0) return;
     // A sine costs about as much as a hundred elementwise operations.
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rope.dim * 50, rope_rows, f);
+    indexer_begin(f);
     plan_split(f);
 }
 
@@ -151,8 +155,12 @@ float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row) {
 }
 
 void attn_rotate(const struct forward *f, float *x, uint32_t row) {
+    attn_rotate_as(f, x, row, f->spec->rope.interleaved);
+}
+
+void attn_rotate_as(const struct forward *f, float *x, uint32_t row, bool interleaved) {
     uint32_t dim = f->spec->rope.dim, half = dim / 2;
-    if (f->spec->rope.interleaved) {
+    if (interleaved) {
         float halves[HEAD_DIM_MAX];
         for (uint32_t i = 0; i < half; i++) {
             halves[i] = x[2 * i];
@@ -348,6 +356,8 @@ static void attend_latents(const struct attn_layer *al, const struct attn_tile *
         .key_dim = key_dim,
         .value_dim = value_dim,
         .n_keys = mine->n_keys,
+        .chosen = indexer_chosen(f, tile->row_begin),
+        .n_chosen = f->spec->indexer.top_k,
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
         .pages = kv_keys(&f->kv, al->layer, 0),
         .block_stride = f->kv.block_stride,
@@ -446,6 +456,7 @@ int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     if (rc != 0) return rc;
     if (f->spec->mla.kv_rank != 0) {
         rc = mla_spread(f, layer, e);
+        if (rc == 0) indexer_choose(f, layer);
     } else {
         project_qkv(&al);
         rc = spread(&al, e);

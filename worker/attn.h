@@ -59,5 +59,7 @@ size_t attn_heads_bytes_max(const struct model_spec *spec, const struct layout *
 float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row);
 // Rotates the first rope.dim elements; pairs that are neighbours come out as halves.
 void attn_rotate(const struct forward *f, float *x, uint32_t row);
+// The same where neighbours (interleaved) or halves are pairs, whatever the model's other heads do.
+void attn_rotate_as(const struct forward *f, float *x, uint32_t row, bool interleaved);
 
 #endif

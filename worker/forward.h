@@ -13,6 +13,7 @@
 #include "worker/dispatch.h"
 #include "worker/expert.h"
 #include "worker/head.h"
+#include "worker/indexer.h"
 #include "worker/kv.h"
 #include "worker/mla.h"
 #include "worker/model.h"
@@ -48,6 +49,7 @@ struct forward {
     struct attn attn;
     struct mla mla;
     struct delta delta;
+    struct indexer indexer;
     struct route route;
     struct dispatch dispatch;
     struct expert expert;

@@ -1,6 +1,6 @@
 // kv.c: see kv.h. A page keeps keys as [key_dim][16] and values as [16][value_dim], as attend_job
 // wants them; a page of int8 also [16] scales behind each. Latents are [16][key_dim], as latent_job
-// wants them, and of int8 [16][2] scales.
+// wants them, and of int8 [16][2] scales. Index keys stand behind them, laid out as keys.
 #include "worker/kv.h"
 
 #include <string.h>
@@ -37,6 +37,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->latents = spec_has_latents(spec);
     kv->key_bytes = KV_BLOCK_TOKENS * (kv->latents ? latent_row_bytes(kv->dtype, kv->key_dim)
                                                    : kv_row_bytes(kv->dtype, kv->key_dim));
+    kv->index_dim = spec->indexer.top_k != 0 ? spec->indexer.dim : 0;
     kv->page_bytes = page_bytes(sizes);
     kv->block_stride = kv->page_bytes * kv->n_heads;
     kv->layer_stride = kv->block_stride * sizes->n_blocks;
@@ -106,32 +107,33 @@ struct kv_row {
     uint32_t token;         // in the page
 };
 
-static void write_plain(const struct kv_row *r, const float *key, const float *value) {
-    const struct kv *kv = r->kv;
-    uint8_t codes[KEY_DIM_MAX];
-    if (kv->dtype == DTYPE_F32) {
-        spread_32((float *)r->keys + r->token, key, kv->key_dim);
-    } else if (kv->dtype == DTYPE_BF16) {
-        spread_16((uint16_t *)r->keys + r->token, key, kv->key_dim);
-    } else {
-        r->ops->pack(codes, key, kv->dtype, kv->key_dim);
-        spread_8(r->keys + r->token, codes, kv->key_dim);
-    }
-    size_t row_bytes = kv->value_dim * dtype_bytes(kv->dtype);
-    r->ops->pack(r->values + r->token * row_bytes, value, kv->dtype, kv->value_dim);
-}
-
 // Behind the codes of a page stand the scales of its tokens.
 static float *scales_of(uint8_t *page, uint32_t dim) {
     return (float *)(page + (size_t)KV_BLOCK_TOKENS * dim);
 }
 
-static void write_int8(const struct kv_row *r, const float *key, const float *value) {
+// A key of dim elements into [dim][16].
+static void write_key(const struct kv_row *r, const float *key, uint32_t dim) {
+    uint8_t codes[KEY_DIM_MAX];
+    switch (r->kv->dtype) {
+    case DTYPE_F32: spread_32((float *)r->keys + r->token, key, dim); return;
+    case DTYPE_BF16: spread_16((uint16_t *)r->keys + r->token, key, dim); return;
+    case DTYPE_I8:
+        scales_of(r->keys, dim)[r->token] = r->ops->pack_int8((int8_t *)codes, key, dim);
+        break;
+    default: r->ops->pack(codes, key, r->kv->dtype, dim);
+    }
+    spread_8(r->keys + r->token, codes, dim);
+}
+
+static void write_value(const struct kv_row *r, const float *value) {
     const struct kv *kv = r->kv;
-    int8_t codes[KEY_DIM_MAX], *values = (int8_t *)r->values + (size_t)r->token * kv->value_dim;
-    scales_of(r->keys, kv->key_dim)[r->token] = r->ops->pack_int8(codes, key, kv->key_dim);
-    spread_8(r->keys + r->token, (const uint8_t *)codes, kv->key_dim);
-    scales_of(r->values, kv->value_dim)[r->token] = r->ops->pack_int8(values, value, kv->value_dim);
+    uint8_t *row = r->values + r->token * kv->value_dim * dtype_bytes(kv->dtype);
+    if (kv->dtype == DTYPE_I8)
+        scales_of(r->values, kv->value_dim)[r->token] =
+            r->ops->pack_int8((int8_t *)row, value, kv->value_dim);
+    else
+        r->ops->pack(row, value, kv->dtype, kv->value_dim);
 }
 
 static uint8_t *page_of(const struct kv *kv, const struct kv_place *at) {
@@ -158,8 +160,18 @@ void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv
               const float *key, const float *value) {
     uint8_t *page = page_of(kv, at);
     struct kv_row row = {kv, ops, page, page + kv->key_bytes, at->position % KV_BLOCK_TOKENS};
-    if (kv->dtype == DTYPE_I8)
-        write_int8(&row, key, value);
-    else
-        write_plain(&row, key, value);
+    write_key(&row, key, kv->key_dim);
+    write_value(&row, value);
+}
+
+void kv_write_index(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+                    const float *key) {
+    uint8_t *page = page_of(kv, at) + kv->key_bytes;
+    struct kv_row row = {kv, ops, page, NULL, at->position % KV_BLOCK_TOKENS};
+    check(kv->latents && kv->index_dim != 0);
+    write_key(&row, key, kv->index_dim);
+}
+
+const void *kv_index_keys(const struct kv *kv, uint32_t layer) {
+    return (const uint8_t *)kv_keys(kv, layer, 0) + kv->key_bytes;
 }

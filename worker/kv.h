@@ -20,8 +20,9 @@ struct kv {
     uint32_t key_dim, value_dim, n_heads, n_blocks;
     uint32_t blocks_max; // of one sequence
     bool latents;        // a page holds rows that are key and value (struct latent_job)
+    uint32_t index_dim;  // of sparse attention's index keys, which stand behind; 0 = none
     size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
-    size_t page_bytes;   // keys and values
+    size_t page_bytes;   // all of it
     size_t block_stride; // from one page to the next of the same layer and head
     size_t layer_stride;
     uint32_t place[LAYERS_MAX]; // of the layer among those with pages: recurrent ones have none
@@ -70,5 +71,10 @@ void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv
 // Stores one token's latent [key_dim].
 void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
                      const float *latent);
+
+// Stores one token's index key [index_dim]; page 0's of a layer begin there.
+void kv_write_index(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+                    const float *key);
+const void *kv_index_keys(const struct kv *kv, uint32_t layer);
 
 #endif

@@ -35,7 +35,9 @@ void mla_lay(struct forward *f, struct scratch *s) {
 }
 
 bool mla_gathers(const struct forward *f) {
-    return f->tp.n > 1 && f->spec->mla.kv_rank != 0 && f->spec->mla.q_rank != 0;
+    const struct model_spec *spec = f->spec;
+    return f->tp.n > 1 && spec->mla.kv_rank != 0 && spec->mla.q_rank != 0 &&
+           spec->indexer.top_k == 0;
 }
 
 size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max) {

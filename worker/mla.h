@@ -26,7 +26,8 @@ struct mla {
 
 void mla_lay(struct forward *f, struct scratch *s);
 // Whether the ranks of a TP group compress their own rows only, and gather queries and latents
-// instead of normed rows: with compressed queries nothing else reads those.
+// instead of normed rows: with compressed queries nothing else reads those, but the index of sparse
+// attention.
 bool mla_gathers(const struct forward *f);
 // From all_normed (of the own rows alone, where mla_gathers): queries to where attention reads
 // them, keys and values into the pages.

@@ -39,12 +39,21 @@ struct delta_weights {
     float *norm;            // [v_dim]
 };
 
+// Of sparse attention.
+struct index_weights {
+    struct matrix q;             // [n_heads * dim, q_rank]
+    struct matrix k;             // [dim, hidden]
+    struct matrix weights;       // [n_heads, hidden]
+    float *k_norm, *k_norm_bias; // [dim]
+};
+
 struct layer_weights {
     float *attn_norm, *ffn_norm;           // [hidden]
     float *attn_norm_bias, *ffn_norm_bias; // NULL = none
     float *attn_post_norm, *ffn_post_norm; // NULL = none
     struct mla_weights mla;                // of latent attention
     struct delta_weights delta;            // of a recurrent layer
+    struct index_weights index;            // in layers that choose their keys
     float *sinks;                          // [n_heads], NULL = none
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows (with an output gate
                        // each head's gate behind its q), then k, then v

@@ -182,6 +182,38 @@ static int plan_mla(struct builder *b, struct layer_weights *l, uint32_t layer) 
                       (struct want){s->n_heads * kv_head_rows, mla->kv_rank, kv_rows, {0}});
 }
 
+// One tensor into a matrix whose shape is set. A checkpoint of two-byte weights where it is float32
+// means it so: a router that is rounded would choose other experts where scores are close, an index
+// other keys.
+static int plan_precise(struct builder *b, struct matrix *m, struct tensor_ref ref) {
+    struct weights_source source;
+    enum dtype dtype = DTYPE_F32;
+    int rc = builder_find(b, ref, (struct want){.rows = m->n_out, .cols = m->n_in}, &source);
+    if (rc != 0) return rc;
+    check(safetensors_dtype(source.tensor, &dtype));
+    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
+    rc = builder_alloc(b, m);
+    return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
+}
+
+// Whole on every rank, as latents are.
+static int plan_indexer(struct builder *b, struct index_weights *w, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    const struct indexer_spec *x = &s->indexer;
+    if (x->top_k == 0 || (s->layer_flags[layer] & LAYER_SAME_KEYS)) return 0;
+    int rc = plan_matrix(b, &w->q, builder_shape(b, x->n_heads * x->dim, s->mla.q_rank, 1),
+                         (struct tensor_ref){TENSOR_INDEX_Q, layer, 0});
+    if (rc == 0)
+        rc = plan_matrix(b, &w->k, builder_shape(b, x->dim, s->hidden, 1),
+                         (struct tensor_ref){TENSOR_INDEX_K, layer, 0});
+    if (rc == 0) rc = builder_vector(b, &w->k_norm, TENSOR_INDEX_K_NORM, layer, x->dim);
+    if (rc == 0) rc = builder_vector(b, &w->k_norm_bias, TENSOR_INDEX_K_NORM_BIAS, layer, x->dim);
+    w->weights = builder_shape(b, x->n_heads, s->hidden, 1);
+    return rc == 0
+               ? plan_precise(b, &w->weights, (struct tensor_ref){TENSOR_INDEX_WEIGHTS, layer, 0})
+               : rc;
+}
+
 static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
     uint32_t n = b->spec->hidden;
     int rc = builder_vector(b, &l->attn_norm, TENSOR_ATTN_NORM, layer, n);
@@ -217,6 +249,7 @@ static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t l
     if (rc == 0) rc = plan_post_norms(b, l, layer);
     if (rc == 0 && spec_layer_recurrent(s, layer)) return weights_plan_delta(b, l, layer);
     if (rc == 0) rc = s->mla.kv_rank != 0 ? plan_mla(b, l, layer) : plan_qkv(b, l, layer);
+    if (rc == 0) rc = plan_indexer(b, &l->index, layer);
     if (rc == 0) rc = plan_qk_norms(b, l, layer);
     if (rc == 0 && s->sinks)
         rc = builder_stack(
@@ -411,25 +444,11 @@ static int alloc_experts(struct builder *b, struct layer_weights *l) {
     return 0;
 }
 
-// A checkpoint of two-byte weights whose router is float32 means it so: rounded, it would choose
-// other experts where scores are close.
-static int shape_router(struct builder *b, struct matrix *m, struct tensor_ref ref) {
-    struct weights_source source;
-    enum dtype dtype = DTYPE_F32;
-    *m = builder_shape(b, b->spec->router.n_experts, b->spec->hidden, 1);
-    int rc = builder_find(b, ref, (struct want){.rows = m->n_out, .cols = m->n_in}, &source);
-    if (rc != 0) return rc;
-    check(safetensors_dtype(source.tensor, &dtype));
-    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
-    return 0;
-}
-
 static int plan_router(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct router_spec *router = &b->spec->router;
     const struct tensor_ref ref = {TENSOR_ROUTER, layer, 0};
-    int rc = shape_router(b, &l->router, ref);
-    if (rc == 0) rc = builder_alloc(b, &l->router);
-    if (rc == 0) rc = builder_fill_whole(b, &l->router, ref);
+    l->router = builder_shape(b, router->n_experts, b->spec->hidden, 1);
+    int rc = plan_precise(b, &l->router, ref);
     if (rc == 0 && router->bias)
         rc = builder_vector(b, &l->router_bias, TENSOR_ROUTER_BIAS, layer, router->n_experts);
     if (rc == 0 && router->selection_bias)
@@ -531,7 +550,8 @@ static size_t items_max(const struct weights *w, const struct layout *layout) {
     size_t in_heads = s->mla.kv_rank != 0 ? 2 * (size_t)s->n_heads : 0;
     size_t in_experts = 6 * (size_t)w->n_local_experts;
     if (s->expert_bias && layout->etp > 1) in_experts += s->router.n_experts;
-    return n_layers * (26 + s->delta.kernel + in_heads + in_experts) + 6;
+    size_t in_index = s->indexer.top_k != 0 ? 5 : 0;
+    return n_layers * (26 + s->delta.kernel + in_index + in_heads + in_experts) + 6;
 }
 
 int weights_plan_make(struct weights_plan *out, struct weights *w,

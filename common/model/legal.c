@@ -21,11 +21,17 @@ static int check_stages(const struct model_spec *s, const struct layout *l, stru
                        "pipeline parallel %u: every stage needs a layer, and the model has %u",
                        l->pp, s->n_layers);
     for (uint32_t stage = 0; stage < l->pp; stage++) {
+        uint32_t first = layout_layer_first(l, s->n_layers, stage);
         if (attending(s, l, stage) == 0)
             return err_set(e, ERR_FATAL_CONFIG,
                            "pipeline parallel %u: stage %u would have recurrent layers only, and "
                            "every stage needs one that attends",
                            l->pp, stage);
+        if (stage > 0 && (s->layer_flags[first] & LAYER_SAME_KEYS))
+            return err_set(e, ERR_FATAL_CONFIG,
+                           "pipeline parallel %u: a stage would begin with layer %u, which attends "
+                           "to the keys that the layer before it chose",
+                           l->pp, first);
     }
     return 0;
 }

@@ -271,14 +271,20 @@ const char *mla_form_name(enum mla_form form) {
 }
 
 int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_text *e) {
-    (void)e;
+    if (spec->indexer.top_k != 0 && form == MLA_EXPANDED)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "mla-form expanded: the sparse attention of %s chooses among latents, and "
+                       "runs absorbed only",
+                       spec->architecture);
     spec->mla.expanded = spec->mla.kv_rank != 0 && form == MLA_EXPANDED;
     return 0;
 }
 
 uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint32_t key_dim = spec_key_dim(spec);
-    if (spec_has_latents(spec)) return latent_row_bytes(kv_dtype, key_dim);
+    if (spec_has_latents(spec))
+        return latent_row_bytes(kv_dtype, key_dim) +
+               (spec->indexer.top_k != 0 ? kv_row_bytes(kv_dtype, spec->indexer.dim) : 0);
     return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
 }
 

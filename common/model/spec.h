@@ -110,6 +110,15 @@ struct delta_spec {
     bool by_head; // the checkpoint stores what one key head needs together
 };
 
+// Sparse attention over latents: a small attention of its own scores all keys of a query's range,
+// and the query attends to the top_k best (docs/arithmetic.md, Attention). top_k 0 = none.
+struct indexer_spec {
+    uint32_t n_heads, dim; // the first rope.dim of dim rotate
+    uint32_t top_k;
+    bool interleaved; // as rope_spec's, but of the index's queries and keys
+    float norm_eps;   // of the keys' LayerNorm
+};
+
 // Layers without rotary embedding may sharpen queries by 1 + scale * log(1 + (p + 1) / floor).
 struct temperature_spec {
     uint32_t floor; // 0 = none
@@ -124,6 +133,7 @@ enum layer_flag {
     LAYER_FULL = 1,      // it sees all keys, although the model has a window
     LAYER_NO_ROPE = 2,   // and no rotary embedding
     LAYER_RECURRENT = 4, // a gated delta net stands in its place
+    LAYER_SAME_KEYS = 8, // it attends to the keys that the layer before it chose
 };
 
 // Numbers that some families multiply by; 0 = not.
@@ -147,6 +157,7 @@ struct model_spec {
     struct rope_spec rope;
     struct mla_spec mla;
     struct delta_spec delta;
+    struct indexer_spec indexer;
     struct temperature_spec temperature;
     float norm_eps, attn_scale;
     float attn_cap; // soft cap of the scores; 0 = none
@@ -217,7 +228,12 @@ enum tensor_kind {
     TENSOR_DELTA_DT_BIAS,
     TENSOR_DELTA_NORM,
     TENSOR_DELTA_OUT,
-    TENSOR_KV_B, // both of all heads, as one matrix
+    TENSOR_KV_B,    // both of all heads, as one matrix
+    TENSOR_INDEX_Q, // sparse attention: from the compressed query, and from the hidden row
+    TENSOR_INDEX_K,
+    TENSOR_INDEX_K_NORM,
+    TENSOR_INDEX_K_NORM_BIAS,
+    TENSOR_INDEX_WEIGHTS, // [n_heads, hidden]
     TENSOR_ROUTER,
     TENSOR_ROUTER_BIAS,
     TENSOR_SELECTION_BIAS,

@@ -84,6 +84,21 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
     return 0;
 }
 
+static int check_indexer(const struct model_spec *s, struct err_text *e) {
+    const struct indexer_spec *x = &s->indexer;
+    const struct size_rule rules[] = {
+        {"index_n_heads", x->n_heads, 1, HEADS_MAX},
+        {"index_head_dim", x->dim, s->rope.dim, HEAD_DIM_MAX},
+        {"index_topk", x->top_k, 1, POSITIONS_MAX},
+        {"q_lora_rank", s->mla.q_rank, 1, LATENT_DIM_MAX},
+        {"kv_lora_rank", s->mla.kv_rank, 1, LATENT_DIM_MAX},
+    };
+    if (x->top_k == 0) return 0;
+    if (s->layer_flags[0] & LAYER_SAME_KEYS)
+        return err_set(e, ERR_FATAL_MODEL, "indexer_types: the first layer has none before it");
+    return check_sizes(rules, sizeof rules / sizeof *rules, e);
+}
+
 // Extreme settings could make frequencies that are no numbers, and answers with them.
 static int check_frequencies(const struct model_spec *s, struct err_text *e) {
     float inv_freq[HEAD_DIM_MAX / 2];
@@ -238,6 +253,7 @@ static int check_ids(const struct model_spec *s, struct err_text *e) {
 int spec_check(const struct model_spec *spec, struct err_text *e) {
     int rc = check_shapes(spec, e);
     if (rc == 0) rc = check_attention(spec, e);
+    if (rc == 0) rc = check_indexer(spec, e);
     if (rc == 0) rc = check_frequencies(spec, e);
     if (rc == 0) rc = check_layers(spec, e);
     if (rc == 0) rc = check_recurrent(spec, e);

@@ -92,6 +92,17 @@ static void walk_delta(struct walk *w) {
     want_matrix(w, TENSOR_DELTA_OUT, s->hidden, spec_delta_values(s));
 }
 
+static void walk_indexer(struct walk *w) {
+    const struct model_spec *s = w->spec;
+    const struct indexer_spec *x = &s->indexer;
+    if (x->top_k == 0 || (s->layer_flags[w->layer] & LAYER_SAME_KEYS)) return;
+    want_matrix(w, TENSOR_INDEX_Q, x->n_heads * x->dim, s->mla.q_rank);
+    want_matrix(w, TENSOR_INDEX_K, x->dim, s->hidden);
+    want_vector(w, TENSOR_INDEX_K_NORM, x->dim);
+    want_vector(w, TENSOR_INDEX_K_NORM_BIAS, x->dim);
+    want_matrix(w, TENSOR_INDEX_WEIGHTS, x->n_heads, s->hidden);
+}
+
 static void walk_attention(struct walk *w) {
     const struct model_spec *s = w->spec;
     walk_norms(w);
@@ -103,6 +114,7 @@ static void walk_attention(struct walk *w) {
         walk_latent(w);
     else
         walk_qkv(w);
+    walk_indexer(w);
     if (s->sinks) want_vector(w, TENSOR_SINKS, s->n_heads);
     want_matrix(w, TENSOR_O, s->hidden, s->n_heads * spec_out_dim(s));
     if (s->attn_out_bias) want_vector(w, TENSOR_O_BIAS, s->hidden);

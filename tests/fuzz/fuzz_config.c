@@ -56,6 +56,11 @@ static void check_promises(const struct model_spec *s) {
     check(s->mla.kv_rank <= LATENT_DIM_MAX && s->mla.q_rank <= LATENT_DIM_MAX);
     if (s->mla.kv_rank != 0)
         check(s->mla.value_dim >= 1 && s->mla.nope_dim + s->rope.dim == s->head_dim);
+    if (s->indexer.top_k != 0)
+        check(s->mla.q_rank >= 1 && s->mla.kv_rank >= 1 && s->indexer.n_heads >= 1 &&
+              s->indexer.n_heads <= HEADS_MAX && s->indexer.dim >= s->rope.dim &&
+              s->indexer.dim <= HEAD_DIM_MAX && s->indexer.top_k <= POSITIONS_MAX &&
+              !(s->layer_flags[0] & LAYER_SAME_KEYS));
     check_stretch(&s->rope);
     check(s->vocab >= 1 && s->vocab <= VOCAB_MAX && s->max_position >= 1 &&
           s->max_position <= POSITIONS_MAX);

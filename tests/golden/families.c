@@ -20,6 +20,8 @@ static const char *const names[] = {
     "deepseek-v2",
     "deepseek-v2-lite",
     "deepseek-v3",
+    "deepseek-v32",
+    "glm5",
     "kimi-k25",
     "grok-1",
     "grok-2",

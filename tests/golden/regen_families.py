@@ -8,7 +8,7 @@ Not part of the build; it wants the environment that regen.py describes.
 The checkpoint is what transformers itself writes for its class of the family (save_pretrained, in the format of the
 released files), with weights drawn from a fixed seed; config.json is written as the released files have it. Logits
 and the number of tokens that each expert of each layer got are computed in float32 with eager attention. A seed is only
-taken when shaking all weights by 1e-4 changes neither a chosen expert nor a next token, so that a correct implementation
+taken when shaking all weights by 1e-4 changes neither a chosen expert or key nor a next token, so that a correct implementation
 cannot differ.
 """
 import json
@@ -184,6 +184,29 @@ CONFIGS = {
                              "mscale_all_dim": 1.0, "original_max_position_embeddings": 128},
         },
     },
+    # Sparse attention: of 70 tokens each query attends to 24.
+    "deepseek-v32": {
+        **SMALL, "architectures": ["DeepseekV32ForCausalLM"], "model_type": "deepseek_v32", "num_hidden_layers": 2,
+        "num_key_value_heads": 4, "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 3, "topk_method": "noaux_tc", "n_group": 4, "topk_group": 2,
+        "norm_topk_prob": True, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "first_k_dense_replace": 1,
+        "q_lora_rank": 24, "kv_lora_rank": 20, "qk_nope_head_dim": 10, "qk_rope_head_dim": 6, "v_head_dim": 12,
+        "index_n_heads": 3, "index_head_dim": 14, "index_topk": 24, "max_position_embeddings": 4096,
+        "attention_bias": False, "rms_norm_eps": 1e-6, "rope_theta": 10000, "num_nextn_predict_layers": 1,
+        "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
+                         "mscale_all_dim": 1.0, "original_max_position_embeddings": 128},
+    },
+    # The same with neighbours that rotate in the index; the last layer attends to what the one before it chose.
+    "glm5": {
+        **SMALL, "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa", "num_hidden_layers": 4,
+        "num_key_value_heads": 4, "intermediate_size": 48, "moe_intermediate_size": 16, "n_routed_experts": 8,
+        "n_shared_experts": 1, "num_experts_per_tok": 2, "topk_method": "noaux_tc", "n_group": 1, "topk_group": 1,
+        "norm_topk_prob": True, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "first_k_dense_replace": 2,
+        "q_lora_rank": 20, "kv_lora_rank": 16, "qk_nope_head_dim": 9, "qk_rope_head_dim": 8, "v_head_dim": 11,
+        "index_n_heads": 5, "index_head_dim": 16, "index_topk": 19, "index_topk_freq": 2, "indexer_rope_interleave": True,
+        "attention_bias": False, "rms_norm_eps": 1e-5, "num_nextn_predict_layers": 1,
+        "rope_parameters": {"rope_theta": 1000000, "rope_type": "default"},
+    },
     # Dense first layer, shared experts; transformers has no class for it, see reference_deepseek.
     "deepseek-moe": {
         **SMALL, "architectures": ["DeepseekForCausalLM"], "model_type": "deepseek", "intermediate_size": 48,
@@ -291,6 +314,8 @@ def scale_of(name, shape):
     if "sinks" in name:
         return 1.0
     if ".gate.weight" in name or ".router." in name or "shared_expert_gate" in name:
+        return 3.0 * fan_in ** -0.5
+    if "weights_proj" in name:
         return 3.0 * fan_in ** -0.5
     return (2.0 if "lm_head" in name else 1.6) * fan_in ** -0.5
 
@@ -409,6 +434,28 @@ def watch_routers(model):
     return chosen
 
 
+def watch_keys(model, chosen):
+    """Also the keys that sparse attention chooses, for queries that see more than it takes. Behind a ReLU scores of
+    exactly 0 are common; which of equal ones topk takes is open, so here it takes the first, as we do."""
+    usual = torch.Tensor.topk
+
+    def first(scores, k, dim):
+        return torch.return_types.topk(x[..., :k] for x in scores.sort(dim=dim, descending=True, stable=True))
+
+    def begin(module, inputs):
+        torch.Tensor.topk = first
+
+    def end(module, inputs, output):
+        torch.Tensor.topk = usual
+        most = output.shape[-1]
+        chosen.append(output[0, most:].sort(-1).values)
+
+    for module in model.modules():
+        if type(module).__name__.endswith("Indexer"):
+            module.register_forward_pre_hook(begin)
+            module.register_forward_hook(end)
+
+
 def deepseek_tensors(config):
     """The names of DeepSeekMoE's released files, which are those of Qwen2-MoE with other shared experts."""
     model = transformers.AutoModelForCausalLM.from_config(deepseek_as_qwen2(config), attn_implementation="eager")
@@ -485,11 +532,16 @@ def recur_token_by_token(model):
 
 
 def run(model, ids):
-    """Logits [positions, vocab] and chosen experts by layer."""
-    chosen = model.chosen if isinstance(model, grok.Grok) else watch_routers(model)
+    """Logits [positions, vocab], chosen experts by layer, and keys that sparse attention chose."""
+    keys = []
+    if isinstance(model, grok.Grok):
+        chosen = model.chosen
+    else:
+        chosen = watch_routers(model)
+        watch_keys(model, keys)
     with torch.no_grad():
         logits = model(torch.tensor([ids]), use_cache=False).logits[0].float()
-    return logits, [c.sort(-1).values for c in chosen]
+    return logits, [c.sort(-1).values for c in chosen], keys
 
 
 def shaken(model, seed):
@@ -521,9 +573,9 @@ def make(name):
     for seed in range(1, 400):
         write_checkpoint(name, seed)
         ids = [int(i) for i in np.random.default_rng(seed + 1000).integers(0, config["vocab_size"], PROMPT_TOKENS)]
-        logits, chosen = run(load(folder), ids)
-        other, other_chosen = run(shaken(load(folder), seed), ids)
-        fine = same_choices(chosen, other_chosen) and torch.equal(logits.argmax(-1), other.argmax(-1))
+        logits, chosen, keys = run(load(folder), ids)
+        other, other_chosen, other_keys = run(shaken(load(folder), seed), ids)
+        fine = same_choices(chosen, other_chosen) and same_choices(keys, other_keys) and torch.equal(logits.argmax(-1), other.argmax(-1))
         varied = len(set(logits.argmax(-1).tolist()))
         if fine and gap(logits) >= LOGIT_GAP_MIN and varied > PROMPT_TOKENS // 4:
             break

@@ -32,6 +32,7 @@ static int equal_main(const char *name) {
         attend_latent_reads_no_key_that_was_not_chosen,
         attend_latent_over_all_keys_chosen_is_attention_over_all,
         attend_latent_carries_infinities_and_nan_as_the_oracle,
+        index_scores_equal_the_oracle,
         rms_norm_equals_the_oracle,
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,

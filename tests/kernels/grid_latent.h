@@ -250,4 +250,47 @@ START_TEST(attend_latent_carries_infinities_and_nan_as_the_oracle) {
 }
 END_TEST
 
+// Index keys are laid out as the keys of attend_job: pages of those serve.
+START_TEST(index_scores_equal_the_oracle) {
+    const uint32_t dims[] = {1, 8, 33, 128}, heads[] = {1, 3, 4, 9, 64};
+    for (int round = 0; round < 80; round++) {
+        uint32_t dim = dims[round % 4], n_heads = heads[round % 5],
+                 n_keys = 1 + test_random() % 400;
+        struct test_pages pages =
+            test_pages_make(n_keys, dim, kv_types[(size_t)(round / 4) % N_KV_TYPES], false);
+        float *q = test_guarded(n_heads * dim * sizeof *q), weights[64];
+        test_fill(q, (size_t)n_heads * dim);
+        test_fill(weights, n_heads);
+        uint32_t first = test_random() % pages.n_blocks;
+        struct index_job job = {.q = q,
+                                .weights = weights,
+                                .n_heads = n_heads,
+                                .dim = dim,
+                                .first_block = first,
+                                .n_blocks = pages.n_blocks - first,
+                                .block_table = pages.table,
+                                .pages = pages.data,
+                                .block_stride = pages.page_bytes,
+                                .kv_dtype = pages.dtype,
+                                .scale = 0.3f};
+        uint32_t n = n_keys - first * 16;
+        size_t bytes = (size_t)job.n_blocks * 16 * sizeof(float);
+        float *got = test_guarded(bytes), *want = test_guarded(bytes);
+        job.out = want;
+        kernel_ops_ref()->index_scores(&job);
+        job.out = got;
+        table->index_scores(&job);
+        size_t at = test_first_difference(got, want, n);
+        ck_assert_msg(at == n, "%s dim %u heads %u keys %u: %zu is %a, not %a",
+                      dtype_name(pages.dtype), dim, n_heads, n_keys, at, got[at % n], want[at % n]);
+        for (uint32_t i = 0; i < n; i++)
+            ck_assert(isfinite(got[i]));
+        test_guarded_free(got, bytes);
+        test_guarded_free(want, bytes);
+        test_guarded_free(q, n_heads * dim * sizeof *q);
+        test_pages_free(&pages);
+    }
+}
+END_TEST
+
 #endif

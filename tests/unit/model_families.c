@@ -261,6 +261,71 @@ START_TEST(a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded) {
 }
 END_TEST
 
+START_TEST(sizes_of_sparse_attention_that_do_not_fit_are_refused_by_name) {
+    refuse("deepseek-v32", "{\"index_topk\": 0}", "index_topk is 0");
+    refuse("deepseek-v32", "{\"index_head_dim\": 5}", "index_head_dim is 5, not within 6");
+    refuse("deepseek-v32", "{\"index_head_dim\": 100000}", "index_head_dim");
+    refuse("deepseek-v32", "{\"index_n_heads\": 100000}", "index_n_heads");
+    refuse("deepseek-v32", "{\"index_n_heads\": \"four\"}", "index_n_heads");
+    refuse("deepseek-v32", "{\"index_topk\": 4000000000}", "index_topk");
+    refuse("deepseek-v32", "{\"q_lora_rank\": null}", "q_lora_rank");
+    refuse("deepseek-v32", "{\"indexer_rope_interleave\": true}", "must be false");
+    refuse("glm5", "{\"indexer_rope_interleave\": false}", "must be true");
+    struct model_spec s =
+        accept("deepseek-v32", "{\"index_topk\": \"absent\", \"index_n_heads\": \"absent\", "
+                               "\"index_head_dim\": \"absent\"}");
+    ck_assert_uint_eq(s.indexer.top_k, 2048);
+    ck_assert_uint_eq(s.indexer.n_heads, 64);
+    ck_assert_uint_eq(s.indexer.dim, 128);
+    ck_assert(!s.indexer.interleaved && accept("glm5", "{}").indexer.interleaved);
+    ck_assert_uint_eq(accept("deepseek-v3", "{\"index_topk\": 5}").indexer.top_k, 0);
+}
+END_TEST
+
+static void expect_shared(const char *patch, const char *want) {
+    struct model_spec s = accept("glm5", patch);
+    for (uint32_t i = 0; i < s.n_layers; i++)
+        ck_assert_msg(((s.layer_flags[i] & LAYER_SAME_KEYS) != 0) == (want[i] == 'S'), "%s: %u",
+                      patch, i);
+}
+
+START_TEST(layers_that_share_chosen_keys_are_named_in_three_ways) {
+    expect_shared("{\"index_topk_freq\": \"absent\"}", "FFFF");
+    expect_shared("{\"index_topk_freq\": 2}", "FFSF");
+    expect_shared("{\"index_topk_freq\": 4, \"index_skip_topk_offset\": 1}", "FSSS");
+    expect_shared("{\"index_topk_pattern\": \"FSSF\"}", "FSSF");
+    expect_shared("{\"indexer_types\": [\"full\", \"full\", \"full\", \"shared\"]}", "FFFS");
+    refuse("glm5", "{\"index_topk_pattern\": \"SFFF\"}", "the first layer has none before it");
+    refuse("glm5", "{\"index_topk_pattern\": \"FFF\"}", "index_topk_pattern");
+    refuse("glm5", "{\"index_topk_pattern\": \"FFFX\"}", "index_topk_pattern");
+    refuse("glm5", "{\"indexer_types\": [\"full\"]}", "indexer_types");
+    refuse("glm5", "{\"indexer_types\": [\"full\", 3, \"full\", \"full\"]}", "indexer_types");
+    refuse("glm5", "{\"indexer_types\": [\"full\", \"half\", \"full\", \"full\"]}", "neither");
+}
+END_TEST
+
+START_TEST(layers_with_experts_may_be_named_one_by_one) {
+    struct model_spec s =
+        accept("glm5", "{\"mlp_layer_types\": [\"sparse\", \"dense\", \"sparse\", \"dense\"]}");
+    ck_assert(s.ffn[0] == FFN_MOE && s.ffn[1] == FFN_DENSE && s.ffn[2] == FFN_MOE);
+    refuse("glm5", "{\"mlp_layer_types\": [\"sparse\"]}", "mlp_layer_types");
+    refuse("glm5", "{\"mlp_layer_types\": [\"sparse\", \"odd\", \"sparse\", \"dense\"]}",
+           "neither");
+}
+END_TEST
+
+START_TEST(sparse_attention_runs_absorbed_only) {
+    struct model_spec s = accept("deepseek-v32", "{}");
+    struct err_text e = {""};
+    ck_assert_int_eq(spec_take_mla_form(&s, MLA_EXPANDED, &e), ERR_FATAL_CONFIG);
+    ck_assert(strstr(e.text, "mla-form expanded") && strstr(e.text, "DeepseekV32ForCausalLM"));
+    ck_assert_int_eq(spec_take_mla_form(&s, MLA_ABSORBED, &e), 0);
+    // Two layers of 20 + 6, and 14 of the index.
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_BF16), 2 * (26 + 14) * 2);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_I8), 2 * (26 + 8 + 14 + 4));
+}
+END_TEST
+
 int main(void) {
     TCase *c = tcase_create("families");
     tcase_add_test(c, dbrx_refuses_heads_of_no_size_before_it_reads_their_factors);
@@ -276,6 +341,10 @@ int main(void) {
     tcase_add_test(c, grok_refuses_what_programs_read_differently);
     tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
     tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
+    tcase_add_test(c, sizes_of_sparse_attention_that_do_not_fit_are_refused_by_name);
+    tcase_add_test(c, layers_that_share_chosen_keys_are_named_in_three_ways);
+    tcase_add_test(c, layers_with_experts_may_be_named_one_by_one);
+    tcase_add_test(c, sparse_attention_runs_absorbed_only);
     Suite *s = suite_create("model_families");
     suite_add_tcase(s, c);
     return suite_run(s);

@@ -28,6 +28,7 @@ static const struct {
     {SMALL("deepseek-v2"), 2, 4, 1},
     {SMALL("deepseek-v2-lite"), 2, 4, 1},
     {SMALL("deepseek-v3"), 2, 4, 1},
+    {SMALL("deepseek-v32"), 2, 4, 1},
     {SMALL("ernie4-5-moe"), 3, 4, 1},
     {SMALL("glm4-moe"), 3, 4, 1},
     {SMALL("gpt-oss"), 2, 4, 4},
@@ -56,6 +57,18 @@ START_TEST(the_largest_sizes_of_each_model_follow_from_its_numbers) {
     ck_assert_uint_eq(s.n_layers, models[_i].pp_max);
     ck_assert_uint_eq(legal_tp_max(&s), models[_i].tp_max);
     ck_assert_uint_eq(legal_etp_max(&s), models[_i].etp_max);
+}
+END_TEST
+
+// GLM-5's layer 2 takes over what layer 1 chose.
+START_TEST(a_stage_does_not_begin_with_a_layer_that_shares_a_choice) {
+    struct model_spec s = load(SMALL("glm5"));
+    struct err_text e = {""};
+    struct layout l = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
+    ck_assert_int_eq(legal_check(&s, &l, &e), ERR_FATAL_CONFIG);
+    ck_assert_msg(strstr(e.text, "begin with layer 2") != NULL, "%s", e.text);
+    s.layer_flags[2] = 0;
+    ck_assert_msg(legal_check(&s, &l, &e) == 0, "%s", e.text);
 }
 END_TEST
 
@@ -173,6 +186,7 @@ int main(void) {
     tcase_add_test(t, kv_heads_are_split_evenly_or_held_by_several);
     tcase_add_test(t, what_is_not_legal_is_refused_with_the_rule_and_the_nearest_ones);
     tcase_add_test(t, more_places_than_experts_are_legal);
+    tcase_add_test(t, a_stage_does_not_begin_with_a_layer_that_shares_a_choice);
     Suite *s = suite_create("model_legal");
     suite_add_tcase(s, t);
     return suite_run(s);

@@ -8,12 +8,17 @@
 #include "tests/harness/loaded.h"
 #include "tests/harness/suite.h"
 
-static const char *const models[] = {
-    TEST_DATA "/models/tiny-qwen3-moe", TEST_DATA "/models/tiny-mixtral",
-    TEST_DATA "/models/awkward",        SOURCE_ROOT "/models/seedling",
-    TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared",
-    TEST_DATA "/models/gpt-oss",        TEST_DATA "/models/dbrx",
-    TEST_DATA "/models/deepseek-v3",    TEST_DATA "/models/grok-2"};
+static const char *const models[] = {TEST_DATA "/models/tiny-qwen3-moe",
+                                     TEST_DATA "/models/tiny-mixtral",
+                                     TEST_DATA "/models/awkward",
+                                     SOURCE_ROOT "/models/seedling",
+                                     TEST_DATA "/models/qwen2-moe",
+                                     TEST_DATA "/models/granitemoeshared",
+                                     TEST_DATA "/models/gpt-oss",
+                                     TEST_DATA "/models/dbrx",
+                                     TEST_DATA "/models/deepseek-v3",
+                                     TEST_DATA "/models/grok-2",
+                                     TEST_DATA "/models/glm5"};
 
 static void load(struct loaded *l, const char *folder, uint32_t n_ranks, uint32_t rank,
                  enum dtype dtype) {
@@ -130,6 +135,16 @@ static void same_latents(const struct compare *c, const struct mla_weights *w, u
     }
 }
 
+static void same_indexer(const struct compare *c, const struct index_weights *w, uint32_t i) {
+    if (c->spec->indexer.top_k == 0 || (c->spec->layer_flags[i] & LAYER_SAME_KEYS)) return;
+    uint32_t dim = c->spec->indexer.dim;
+    same_matrix(c, &w->q, (struct tensor_ref){TENSOR_INDEX_Q, i, 0});
+    same_matrix(c, &w->k, (struct tensor_ref){TENSOR_INDEX_K, i, 0});
+    same_matrix(c, &w->weights, (struct tensor_ref){TENSOR_INDEX_WEIGHTS, i, 0});
+    same_vector(c, w->k_norm, dim, (struct tensor_ref){TENSOR_INDEX_K_NORM, i, 0});
+    same_vector(c, w->k_norm_bias, dim, (struct tensor_ref){TENSOR_INDEX_K_NORM_BIAS, i, 0});
+}
+
 static void same_heads(const struct compare *c, const struct layer_weights *l, uint32_t i) {
     size_t hd = c->spec->head_dim, q = c->spec->n_heads * hd, kv = c->spec->n_kv_heads * hd;
     size_t row = same_rows(c, &l->qkv, (size_t[]){0, q}, (struct tensor_ref){TENSOR_Q, i, 0});
@@ -145,6 +160,7 @@ static void same_attention(const struct compare *c, const struct layer_weights *
         same_latents(c, &l->mla, i);
     else
         same_heads(c, l, i);
+    same_indexer(c, &l->index, i);
     if (s->sinks) same_vector(c, l->sinks, s->n_heads, (struct tensor_ref){TENSOR_SINKS, i, 0});
     same_matrix(c, &l->o, (struct tensor_ref){TENSOR_O, i, 0});
     ck_assert_uint_eq(l->o.n_segments, spec_attn_segments(s));

@@ -2,6 +2,9 @@
 // class: latent attention, dense first layers, shared experts. V2 routes by softmax, with groups by
 // their best expert; V3 by sigmoid, with a bias that selects and groups by their two best. Layers
 // behind the last predict further tokens and are left out.
+//
+// DeepSeek-V3.2 and GLM-5 are V3 with sparse attention; in GLM-5 some layers may attend to the keys
+// that the layer before them chose.
 #include <string.h>
 
 #include "common/model/decoder.h"
@@ -9,6 +12,77 @@
 
 static bool is_v2(const struct model_spec *spec) {
     return strcmp(spec->architecture, "DeepseekV2ForCausalLM") == 0;
+}
+
+static bool is_v32(const struct model_spec *spec) {
+    return strcmp(spec->architecture, "DeepseekV32ForCausalLM") == 0;
+}
+
+static bool is_glm(const struct model_spec *spec) {
+    return strcmp(spec->architecture, "GlmMoeDsaForCausalLM") == 0;
+}
+
+static void share_keys(struct config_reader *r, struct model_spec *spec, uint32_t layer,
+                       const char *kind) {
+    if (kind != NULL && strcmp(kind, "shared") == 0)
+        spec->layer_flags[layer] |= LAYER_SAME_KEYS;
+    else if (kind == NULL || strcmp(kind, "full") != 0)
+        config_refuse(r, "indexer_types has an entry that is neither \"full\" nor \"shared\"");
+}
+
+// A list, or letters, or a frequency behind the first layers.
+static void read_shared_keys(struct config_reader *r, struct model_spec *spec) {
+    const json_t *types = config_value(r, "indexer_types");
+    const char *letters = config_text_or(r, "index_topk_pattern", NULL);
+    uint32_t every = config_size_or(r, "index_topk_freq", LAYERS_MAX, 1),
+             first = config_size_or(r, "index_skip_topk_offset", LAYERS_MAX, 2);
+    if (r->rc != 0) return;
+    if (types != NULL && (!json_is_array(types) || json_array_size(types) != spec->n_layers))
+        config_refuse(r, "indexer_types must be a list of num_hidden_layers %u names",
+                      spec->n_layers);
+    if (types == NULL && letters != NULL &&
+        (strlen(letters) != spec->n_layers || strspn(letters, "FS") != spec->n_layers))
+        config_refuse(r, "index_topk_pattern must be num_hidden_layers %u letters F or S",
+                      spec->n_layers);
+    for (uint32_t i = 0; r->rc == 0 && i < spec->n_layers; i++) {
+        bool full = i < first || (i - first + 1) % every == 0;
+        if (types != NULL)
+            share_keys(r, spec, i, json_string_value(json_array_get(types, i)));
+        else if (letters != NULL ? letters[i] == 'S' : !full)
+            spec->layer_flags[i] |= LAYER_SAME_KEYS;
+    }
+}
+
+static void read_indexer(struct config_reader *r, struct model_spec *spec) {
+    if (!is_v32(spec) && !is_glm(spec)) return;
+    spec->indexer = (struct indexer_spec){
+        .n_heads = config_size_or(r, "index_n_heads", HEADS_MAX, is_glm(spec) ? 32 : 64),
+        .dim = config_size_or(r, "index_head_dim", HEAD_DIM_MAX, 128),
+        .top_k = config_size_or(r, "index_topk", UINT32_MAX, 2048),
+        .interleaved = is_glm(spec),
+        .norm_eps = 1e-6f, // the class does not ask rms_norm_eps here
+    };
+    if (config_flag_or(r, "indexer_rope_interleave", is_glm(spec)) != is_glm(spec))
+        config_refuse(r, "indexer_rope_interleave must be %s", is_glm(spec) ? "true" : "false");
+    if (is_glm(spec)) read_shared_keys(r, spec);
+}
+
+// Newer files name each layer's kind, and then nothing else counts.
+static void read_layer_kinds(struct config_reader *r, struct model_spec *spec) {
+    const json_t *kinds = config_value(r, "mlp_layer_types");
+    decoder_read_first_dense(r, spec, is_v2(spec) ? 0 : 3);
+    if (r->rc != 0 || kinds == NULL || !(is_v32(spec) || is_glm(spec))) return;
+    if (!json_is_array(kinds) || json_array_size(kinds) != spec->n_layers)
+        config_refuse(r, "mlp_layer_types must be a list of num_hidden_layers %u names",
+                      spec->n_layers);
+    for (uint32_t i = 0; r->rc == 0 && i < spec->n_layers; i++) {
+        const char *kind = json_string_value(json_array_get(kinds, i));
+        bool sparse = kind != NULL && strcmp(kind, "sparse") == 0;
+        if (!sparse && (kind == NULL || strcmp(kind, "dense") != 0))
+            config_refuse(r,
+                          "mlp_layer_types has an entry that is neither \"dense\" nor \"sparse\"");
+        spec->ffn[i] = sparse ? FFN_MOE : FFN_DENSE;
+    }
 }
 
 static void read_latents(struct config_reader *r, struct model_spec *spec) {
@@ -56,7 +130,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     decoder_read_later_layers(&r, spec, "num_nextn_predict_layers");
     if (config_size_or(&r, "moe_layer_freq", LAYERS_MAX, 1) != 1)
         config_refuse(&r, "moe_layer_freq other than 1 is not supported");
-    decoder_read_first_dense(&r, spec, is_v2(spec) ? 0 : 3);
+    read_layer_kinds(&r, spec);
+    read_indexer(&r, spec);
     spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
     decoder_read_shared(&r, spec, "n_shared_experts");
     if (is_v2(spec)) {
@@ -65,8 +140,9 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     }
     config_expect_text(&r, "scoring_func", "sigmoid");
     config_expect_text(&r, "topk_method", "noaux_tc");
-    decoder_read_sigmoid_router(
-        &r, spec, &(struct router_spec){.n_groups = 8, .groups_kept = 4, .scale = 2.5f});
+    struct router_spec defaults = {.n_groups = 8, .groups_kept = 4, .scale = 2.5f};
+    if (is_glm(spec)) defaults.n_groups = defaults.groups_kept = 1;
+    decoder_read_sigmoid_router(&r, spec, &defaults);
     return r.rc;
 }
 
@@ -81,6 +157,11 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
                      [TENSOR_UK] = "self_attn.kv_b_proj.weight",
                      [TENSOR_UV] = "self_attn.kv_b_proj.weight",
                      [TENSOR_KV_B] = "self_attn.kv_b_proj.weight",
+                     [TENSOR_INDEX_Q] = "self_attn.indexer.wq_b.weight",
+                     [TENSOR_INDEX_K] = "self_attn.indexer.wk.weight",
+                     [TENSOR_INDEX_K_NORM] = "self_attn.indexer.k_norm.weight",
+                     [TENSOR_INDEX_K_NORM_BIAS] = "self_attn.indexer.k_norm.bias",
+                     [TENSOR_INDEX_WEIGHTS] = "self_attn.indexer.weights_proj.weight",
                      [TENSOR_ROUTER] = "mlp.gate.weight",
                      [TENSOR_SELECTION_BIAS] = "mlp.gate.e_score_correction_bias",
                      [TENSOR_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
@@ -114,6 +195,8 @@ const struct family family_deepseek_mla = {
     .names = (const struct model_name[]){{"DeepseekV2ForCausalLM", "deepseek_v2"},
                                          {"DeepseekV3ForCausalLM", "deepseek_v3"},
                                          {"DeepseekV3ForCausalLM", "kimi_k2"},
+                                         {"DeepseekV32ForCausalLM", "deepseek_v32"},
+                                         {"GlmMoeDsaForCausalLM", "glm_moe_dsa"},
                                          {NULL, NULL}},
     .read = read,
     .tensor_name = tensor_name,
