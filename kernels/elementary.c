@@ -105,6 +105,15 @@ float elementary_softplus(float x) {
     return (float)log_double(1.0 + (double)elementary_exp(x));
 }
 
+// log(1 + exp(x)), and its root. Above 20 the reference takes x itself. Below, 1 + e would round
+// e's last bits away, and the series' second term is enough.
+float elementary_sqrt_softplus(float x) {
+    if (x > 20.0f) return sqrtf(x);
+    if (!(x > -700.0f)) return x != x ? x : 0.0f;
+    double e = exp_double((double)x);
+    return (float)sqrt(e < 0x1p-20 ? e - e * e / 2.0 : log_double(1.0 + e));
+}
+
 // Three float32 roundings, as in the programs that the models were trained with: exponent, power,
 // reciprocal.
 void elementary_inv_freq(float *inv_freq, float theta, uint32_t rotary_dim) {

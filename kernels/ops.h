@@ -214,8 +214,9 @@ float elementary_log(float x);  // x > 0, finite
 float elementary_silu(float x); // x / (1 + exp(-x))
 float elementary_sigmoid(float x);
 float elementary_tanh(float x);
-float elementary_gelu(float x);     // the form with tanh
-float elementary_softplus(float x); // log(1 + exp(x)); x above 20
+float elementary_gelu(float x);          // the form with tanh
+float elementary_softplus(float x);      // log(1 + exp(x)); above 20 it is x
+float elementary_sqrt_softplus(float x); // its root, also of small ones; neither has a vector form
 // cos and sin of position * inv_freq[i] for i < n, the product rounded to float32.
 void elementary_rope_table(float *cos, float *sin, uint32_t position, const float *inv_freq,
                            uint32_t n);

@@ -118,6 +118,8 @@ void route_row(const struct route_rule *rule, float *logits, uint32_t *experts, 
     if (router->logit_cap != 0) rule->ops->softcap(logits, router->logit_cap, router->n_experts);
     if (router->score == ROUTER_SOFTMAX) rule->ops->softmax(logits, router->n_experts);
     if (router->score == ROUTER_SIGMOID) rule->ops->sigmoid(logits, router->n_experts);
+    for (uint32_t e = 0; router->score == ROUTER_SQRT_SOFTPLUS && e < router->n_experts; e++)
+        logits[e] = elementary_sqrt_softplus(logits[e]);
     choose_experts(rule, logits, experts);
     weigh(rule, logits, experts, weights);
     renormalise(router, weights);

@@ -17,7 +17,7 @@ enum ffn_kind { FFN_DENSE, FFN_MOE };
 
 // --- the router: how a token's experts are chosen and weighted (docs/arithmetic.md, Experts)
 
-enum router_score { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_RAW };
+enum router_score { ROUTER_SOFTMAX, ROUTER_SIGMOID, ROUTER_SQRT_SOFTPLUS, ROUTER_RAW };
 enum router_groups { GROUPS_NONE, GROUPS_MAX, GROUPS_TOP2 };
 enum router_weights {
     WEIGHTS_SCORE,   // of the chosen

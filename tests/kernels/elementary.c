@@ -49,6 +49,17 @@ START_TEST(exp_never_decreases) {
 }
 END_TEST
 
+START_TEST(sqrt_softplus_is_within_1_ulp) {
+    for (float x = -160.0f; x < 60.0f; x += 0.0137f) {
+        double truth = sqrt(x > 20.0f ? (double)x : log1p(exp((double)x)));
+        ck_assert_msg(ulps(elementary_sqrt_softplus(x), truth) <= 0.51, "at %a", (double)x);
+    }
+    ck_assert_float_eq(elementary_sqrt_softplus(-INFINITY), 0.0f);
+    ck_assert(isinf(elementary_sqrt_softplus(INFINITY)));
+    ck_assert(isnan(elementary_sqrt_softplus(NAN)));
+}
+END_TEST
+
 START_TEST(log_is_correctly_rounded_nearly_everywhere) {
     double worst = 0;
     for (uint32_t bits = 1; bits < 0x7f800000u; bits += 1009) {
@@ -224,6 +235,7 @@ int main(void) {
         exp_is_within_1_ulp,
         exp_ends_at_its_limits,
         exp_never_decreases,
+        sqrt_softplus_is_within_1_ulp,
         log_is_correctly_rounded_nearly_everywhere,
         softplus_follows_its_definition,
         sigmoid_and_silu_follow_their_definition,

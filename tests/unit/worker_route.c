@@ -38,9 +38,10 @@ static void scores_of(const struct router_spec *r, const float *logits, double *
         sum += exp(capped(r, logits[e]));
     for (uint32_t e = 0; e < r->n_experts; e++) {
         double x = capped(r, logits[e]);
-        scores[e] = r->score == ROUTER_SOFTMAX   ? exp(x) / sum
-                    : r->score == ROUTER_SIGMOID ? 1 / (1 + exp(-x))
-                                                 : x;
+        scores[e] = r->score == ROUTER_SOFTMAX         ? exp(x) / sum
+                    : r->score == ROUTER_SIGMOID       ? 1 / (1 + exp(-x))
+                    : r->score == ROUTER_SQRT_SOFTPLUS ? sqrt(log1p(exp(x)))
+                                                       : x;
     }
 }
 
@@ -185,6 +186,13 @@ static const struct router_spec routers[] = {
     {.n_experts = 8, .top_k = 2, .score = ROUTER_SIGMOID, .selection_bias = true, .scale = 1},
     {.n_experts = 8, .top_k = 2, .score = ROUTER_SOFTMAX, .scale = 1, .logit_cap = 1.5f},
     {.n_experts = 8, .top_k = 2, .score = ROUTER_SIGMOID, .scale = 1, .logit_cap = 30},
+    {.n_experts = 9,
+     .top_k = 4,
+     .score = ROUTER_SQRT_SOFTPLUS,
+     .selection_bias = true,
+     .renorm = RENORM_L1,
+     .renorm_least = 1e-20f,
+     .scale = 1.5f},
 };
 
 START_TEST(a_router_follows_its_formula) {
