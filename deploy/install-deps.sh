@@ -4,7 +4,7 @@
 set -eu
 
 build="gcc libc6-dev cmake ninja-build pkg-config git
-  libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libucx-dev libmicrohttpd-dev libgnutls28-dev libjansson-dev
+  libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libucx-dev libmicrohttpd-dev libgnutls28-dev zlib1g-dev libjansson-dev
   libpcre2-dev libutf8proc-dev libyaml-dev libxxhash-dev libcurl4-openssl-dev check"
 tests="python3 python3-venv curl openssl clang libclang-rt-14-dev clang-format ca-certificates procps prometheus
   iproute2 util-linux"

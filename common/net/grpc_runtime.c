@@ -93,9 +93,8 @@ static const struct setting server_settings[] = {
     {GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
      200}, // below the clients' period, or they are sent away
     {GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0},
-    // gRPC unpacks a message as a whole before it looks at its size, so compressed ones are
-    // refused: the bit of "identity" alone.
-    {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1},
+    // Compressed messages come as they are, and are unpacked within bounds (grpc_unpack.h).
+    {GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0},
     {GRPC_ARG_MAX_CONNECTION_IDLE_MS, 300000},     // without a call
     {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 10000}, // a connection that never says what it is
     {GRPC_ARG_ALLOW_REUSEPORT, 0}, // a second leader on the port must fail, not share it

@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <grpc/grpc_security.h>
-#include <grpc/support/alloc.h>
 #include <netdb.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -332,7 +331,8 @@ static void on_message(struct grpc_server_call *call, bool ok) {
     } else if (rc == ERR_AGAIN) {
         if (ok && m->half_closed != NULL) m->half_closed(m->context, call->state);
     } else {
-        grpc_stream_cancel(call->stream, GRPC_STATUS_RESOURCE_EXHAUSTED, "no memory for a message");
+        int code = rc == ERR_PEER_PROTOCOL ? GRPC_STATUS_INTERNAL : GRPC_STATUS_RESOURCE_EXHAUSTED;
+        grpc_server_call_end(call, code, grpc_unpack_error(rc));
     }
 }
 

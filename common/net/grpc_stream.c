@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 
 struct grpc_outgoing {
@@ -283,19 +284,13 @@ void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]) {
     gpr_free(peer);
 }
 
-int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes) {
-    grpc_byte_buffer *buffer = s->incoming;
+// The buffer's bytes in one piece.
+static int join_slices(grpc_byte_buffer *buffer, uint8_t **data, size_t *bytes) {
     grpc_byte_buffer_reader reader;
-    s->incoming = NULL;
-    if (!ok || buffer == NULL) {
-        if (buffer != NULL) grpc_byte_buffer_destroy(buffer);
-        return ERR_AGAIN;
-    }
     size_t total = grpc_byte_buffer_length(buffer), used = 0;
     uint8_t *copy = mem_alloc(total);
     if (copy == NULL || !grpc_byte_buffer_reader_init(&reader, buffer)) {
         mem_free(copy);
-        grpc_byte_buffer_destroy(buffer);
         return copy == NULL ? ERR_FATAL_NOMEM : ERR_PEER_PROTOCOL;
     }
     grpc_slice slice;
@@ -307,10 +302,28 @@ int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *byt
         grpc_slice_unref(slice);
     }
     grpc_byte_buffer_reader_destroy(&reader);
-    grpc_byte_buffer_destroy(buffer);
     *data = copy;
     *bytes = used;
     return 0;
+}
+
+int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes) {
+    grpc_byte_buffer *buffer = s->incoming;
+    s->incoming = NULL;
+    if (!ok || buffer == NULL) {
+        if (buffer != NULL) grpc_byte_buffer_destroy(buffer);
+        return ERR_AGAIN;
+    }
+    struct grpc_packed packed = {.algorithm = buffer->data.raw.compression};
+    int rc = join_slices(buffer, data, bytes);
+    grpc_byte_buffer_destroy(buffer);
+    if (rc != 0 || packed.algorithm == GRPC_COMPRESS_NONE) return rc;
+    uint8_t *whole = *data;
+    packed.data = whole;
+    packed.bytes = *bytes;
+    rc = grpc_unpack(&packed, REQUEST_BYTES_MAX, data, bytes);
+    mem_free(whole);
+    return rc;
 }
 
 bool grpc_stream_finished(struct grpc_stream *s) {

@@ -16,6 +16,7 @@
 
 #include "common/base/err.h"
 #include "common/net/grpc_runtime.h"
+#include "common/net/grpc_unpack.h"
 
 #define GRPC_STREAM_WAITING_MAX 1000
 #define GRPC_STREAM_METADATA_MAX 4
@@ -100,7 +101,7 @@ void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);
 // over.
 void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]);
 // The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the
-// call is over.
+// call is over. A compressed one is unpacked; errors as grpc_unpack's.
 int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes);
 // True once the call is closed and every event has come; the call was released then.
 bool grpc_stream_finished(struct grpc_stream *s);
