@@ -23,6 +23,7 @@ void client_id_draw(char id[REQUEST_ID_BYTES_MAX + 1], struct env *env);
 struct prompt_start {
     uint32_t first_token;
     uint64_t text_chars, ids_chars;
+    const struct buf *drifts; // of struct text_drift: where the two differ, beside first tokens
 };
 
 struct client_ops {

@@ -2,7 +2,9 @@
 #include "leader/echo.h"
 
 #include "common/base/mem.h"
+#include "common/text/drift.h"
 #include "common/text/utf8.h"
+#include "leader/client.h"
 
 // What an entry takes as JSON, beside the text of its token: names, numbers and quotes.
 #define ENTRY_BYTES 96
@@ -18,6 +20,7 @@ struct echo *echo_create(const struct tokenizer *t, const struct openai_request 
     e->to = &e->own;
     answer_logprobs_init(&e->own, false);
     buf_init(&e->list, 0);
+    buf_init(&e->drifts, 0);
     e->piece_bytes = detok_bytes_max(t);
     e->piece = mem_alloc(e->piece_bytes);
     detok_init(&e->detok, t, false);
@@ -30,6 +33,7 @@ void echo_destroy(struct echo *e) {
     if (e == NULL) return;
     answer_logprobs_finish(&e->own);
     buf_finish(&e->list);
+    buf_finish(&e->drifts);
     mem_free(e->piece);
     mem_free(e);
 }
@@ -73,8 +77,18 @@ static void list_token(struct echo *e, const struct answer_token *token, uint32_
 
 // --- echo with logprobs
 
-static uint64_t offset_of(const struct echo *e) {
+// A token that begins inside of what was normalised has a place inside of what it was.
+static uint64_t offset_of(struct echo *e) {
     uint64_t at = e->decoded > e->added ? e->decoded - e->added : 0;
+    const struct text_drift *drifts = (const struct text_drift *)(const void *)e->drifts.data;
+    size_t n = e->drifts.bytes / sizeof *drifts;
+    while (e->next_drift < n && drifts[e->next_drift].after <= at)
+        e->next_drift++;
+    if (e->next_drift > 0) {
+        const struct text_drift *last = &drifts[e->next_drift - 1];
+        at = last->before + (at - last->after);
+    }
+    if (e->next_drift < n && at > drifts[e->next_drift].before) at = drifts[e->next_drift].before;
     return at < e->chars ? at : e->chars;
 }
 
@@ -89,12 +103,22 @@ static void echo_token(struct echo *e, const struct answer_token *token) {
 
 // --- both
 
-void echo_begin(struct echo *e, uint32_t first_token, uint64_t text_chars, uint64_t ids_chars) {
-    struct answer_token first = {.id = first_token, .unknown = true};
-    e->chars = text_chars;
-    e->added = ids_chars > text_chars ? ids_chars - text_chars : 0;
+static uint64_t normal_chars(const struct prompt_start *start) {
+    const struct text_drift *drifts = (const struct text_drift *)(const void *)start->drifts->data;
+    size_t n = start->drifts->bytes / sizeof *drifts;
+    if (n == 0) return start->text_chars;
+    return start->text_chars - drifts[n - 1].before + drifts[n - 1].after;
+}
+
+bool echo_begin(struct echo *e, const struct prompt_start *start) {
+    struct answer_token first = {.id = start->first_token, .unknown = true};
+    uint64_t chars = normal_chars(start);
+    e->chars = start->text_chars;
+    e->added = start->ids_chars > chars ? start->ids_chars - chars : 0;
+    buf_add(&e->drifts, start->drifts->data, start->drifts->bytes);
     if (e->listed) buf_text(&e->list, "null");
     if (e->echoed) echo_token(e, &first);
+    return !e->drifts.failed;
 }
 
 void echo_add(struct echo *e, const struct prompt_scores *s) {

@@ -21,17 +21,19 @@ struct echo {
     struct detok detok;
     char *piece; // [piece_bytes], owned
     size_t piece_bytes;
-    uint64_t chars;   // of the text that the client gets for its prompt
-    uint64_t added;   // characters that the ids have before it: first tokens that are the model's
-    uint64_t decoded; // of the ids so far
+    uint64_t chars;    // of the text that the client gets for its prompt
+    uint64_t added;    // characters that the ids have before it: first tokens that are the model's
+    uint64_t decoded;  // of the ids so far
+    struct buf drifts; // of struct text_drift
+    size_t next_drift; // the first that is not over
 };
 
 // NULL when memory is out.
 struct echo *echo_create(const struct tokenizer *t, const struct openai_request *r);
 void echo_destroy(struct echo *e);
-// text_chars of the ids' ids_chars characters are in the text that the client gets. Nothing comes
-// before the first token, so it has no number.
-void echo_begin(struct echo *e, uint32_t first_token, uint64_t text_chars, uint64_t ids_chars);
+// Nothing comes before the first token, so it has no number. False: memory is out.
+struct prompt_start;
+bool echo_begin(struct echo *e, const struct prompt_start *start);
 void echo_add(struct echo *e, const struct prompt_scores *s);
 
 // About the bytes that the answer has of this prompt.

@@ -95,8 +95,7 @@ static bool begin_scores(struct choice *c, const struct prompt_start *start) {
     c->echo = echo_create(g->serving->tokenizer, &g->request);
     if (c->echo == NULL) return false;
     if (g->request.stream) c->echo->to = &c->logprobs;
-    echo_begin(c->echo, start->first_token, start->text_chars, start->ids_chars);
-    return true;
+    return echo_begin(c->echo, start);
 }
 
 static void note_scores(struct choice *c, const struct prompt_scores *scores) {

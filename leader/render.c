@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/text/drift.h"
 #include "common/text/utf8.h"
 #include "leader/prompt.h"
 #include "leader/render_queue.h"
@@ -149,16 +150,30 @@ static int count_chars(const struct serving *s, const struct id_list *ids, uint6
     return rc == 0 ? 0 : api_error_set(e, 500, NULL, "memory is out.");
 }
 
+// How the text that the client gets and its ids differ. A text that was cut is that of its ids.
+static int compare_text(const struct choice *c, const struct id_list *ids,
+                        struct prompt_start *start, struct buf *drifts, struct api_error *e) {
+    const struct generation *g = c->generation;
+    const struct tokenizer *t = g->serving->tokenizer;
+    bool own = g->request.truncate_prompt == 0 && g->request.prompts[c->prompt_index].text != NULL;
+    if (own && drift_find(t, c->text.data, c->text.bytes, drifts) != 0)
+        return api_error_set(e, 500, NULL, "memory is out.");
+    return count_chars(g->serving, ids, &start->ids_chars, e);
+}
+
 static int begin_scores(struct choice *c, const struct id_list *ids, struct api_error *e) {
     const struct generation *g = c->generation;
-    struct prompt_start start = {.first_token = ids->ids[0]};
+    struct buf drifts;
+    struct prompt_start start = {.first_token = ids->ids[0], .drifts = &drifts};
     int rc = 0;
+    buf_init(&drifts, 0);
     start.text_chars = utf8_count(c->text.data, c->text.bytes);
-    if (g->request.echo_logprobs) rc = count_chars(g->serving, ids, &start.ids_chars, e);
+    if (g->request.echo_logprobs) rc = compare_text(c, ids, &start, &drifts, e);
     c->logprobs.text_offset = start.text_chars;
-    if (rc != 0 || !is_scored(c)) return rc;
-    bool begun = g->client.ops->begin_scores(c, &start);
-    return begun ? 0 : api_error_set(e, 500, NULL, "memory is out.");
+    if (rc == 0 && is_scored(c) && !g->client.ops->begin_scores(c, &start))
+        rc = api_error_set(e, 500, NULL, "memory is out.");
+    buf_finish(&drifts);
+    return rc;
 }
 
 // A stream says them as they come; a whole answer has those of all prompts at once, and of each

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "common/text/utf8.h"
 #include "leader/api.h"
 #include "tests/harness/http_client.h"
 #include "tests/harness/suite.h"
@@ -142,6 +143,31 @@ static void expect_offsets(const json_t *logprobs, const char *text) {
         ck_assert_msg(strncmp(text + at, token, strlen(token)) == 0, "token %zu at %zu", i, at);
     }
 }
+
+// Where the tokenizer writes a letter and its mark as one, what is said is still about the text
+// that was sent.
+START_TEST(offsets_count_in_the_text_that_was_sent_also_where_it_is_normalised) {
+    json_t *r = post(TEXTS,
+                     "{\"prompt\":\"e\\u0301a\\u0301 fox, a\\u030a fox\",\"echo\":true,"
+                     "\"logprobs\":1,\"max_tokens\":0}",
+                     200);
+    const char *text = json_string_value(json_object_get(choice_of(r, 0), "text"));
+    const json_t *l = json_object_get(choice_of(r, 0), "logprobs");
+    const json_t *tokens = json_object_get(l, "tokens"),
+                 *offsets = json_object_get(l, "text_offset");
+    uint32_t n_foxes = 0;
+    ck_assert_uint_eq(utf8_count(text, strlen(text)), 16);
+    for (size_t i = 0; i < json_array_size(tokens); i++) {
+        const char *token = json_string_value(json_array_get(tokens, i));
+        size_t at = (size_t)number(offsets, i);
+        if (strcmp(token, ",") == 0) ck_assert_uint_eq(at, 8);
+        if (strcmp(token, " fox") != 0) continue;
+        ck_assert_uint_eq(at, n_foxes++ == 0 ? 4 : 12);
+    }
+    ck_assert_uint_eq(n_foxes, 2);
+    json_decref(r);
+}
+END_TEST
 
 START_TEST(echo_with_logprobs_goes_on_from_the_prompt_to_the_answer) {
     for (int n = 1; n <= 2; n++) {
@@ -319,6 +345,7 @@ int main(void) {
     tcase_add_test(t, prompt_logprobs_stand_in_each_choice_of_a_completion);
     tcase_add_test(t, a_token_among_the_most_likely_is_listed_once_with_its_place);
     tcase_add_test(t, prompt_logprobs_of_a_chat_stand_at_its_top);
+    tcase_add_test(t, offsets_count_in_the_text_that_was_sent_also_where_it_is_normalised);
     tcase_add_test(t, echo_with_logprobs_goes_on_from_the_prompt_to_the_answer);
     tcase_add_test(t, max_tokens_0_answers_the_prompt_alone);
     tcase_add_test(t, a_prompt_that_fills_the_context_can_be_read);
