@@ -75,13 +75,13 @@
      .help = "How latent attention (DeepSeek, Kimi) is computed; without effect on other models. " \
              "absorbed: pages hold each token's latent; expanded: every head's key and value "     \
              "(docs/kv-types.md: what they cost)."},                                               \
-    {"dtype",                                                                                      \
-     OPTION_CHOICE,                                                                                \
-     AT(dtype),                                                                                    \
-     .fallback = "auto",                                                                           \
-     .argument = "TYPE",                                                                           \
-     .choices = "auto|float32|float16|bfloat16",                                                   \
-     .help = "Format to hold weights in; auto: the checkpoint's."},                                \
+        {"dtype",                                                                                  \
+         OPTION_CHOICE,                                                                            \
+         AT(dtype),                                                                                \
+         .fallback = "auto",                                                                       \
+         .argument = "TYPE",                                                                       \
+         .choices = "auto|float32|float16|bfloat16",                                               \
+         .help = "Format to hold weights in; auto: the checkpoint's."},                            \
     {                                                                                              \
         "kv-cache-dtype", OPTION_CHOICE, AT(kv_cache_dtype),                                       \
             .fallback = "auto", .argument = "TYPE",                                                \

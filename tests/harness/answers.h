@@ -1,5 +1,5 @@
-// answers.h: five fixed requests, one of them steered, served on a tiny model in any way; what they answer must be the
-// same bits.
+// answers.h: five fixed requests, one of them steered, served on a tiny model in any way; what they
+// answer must be the same bits.
 #ifndef MOESAIC_TESTS_HARNESS_ANSWERS_H
 #define MOESAIC_TESTS_HARNESS_ANSWERS_H
 

@@ -35,7 +35,7 @@ struct serve_request {
     uint32_t n_prompt, n_generate;
     Moesaic__Step__V1__Sampling sampling;
     const Moesaic__Step__V1__Steering *steering; // or NULL; sampling.steered says that it applies
-    bool scored; // its prompt, with n_score_top alternatives
+    bool scored;                                 // its prompt, with n_score_top alternatives
     uint32_t n_score_top;
 };
 // How likely a token of a prompt was. The first one's is zero.
