@@ -119,12 +119,22 @@ void footprint_of(struct footprint *out, const struct footprint_model *m, const 
                               .kv_token_bytes = kv_token(m, l, stage)};
 }
 
+// One sequence's states of the stage's recurrent layers.
+static uint64_t state(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
+    const struct model_spec *s = m->spec;
+    uint32_t first = layout_layer_first(l, s->n_layers, stage), n = 0;
+    for (uint32_t i = first; i < first + layout_layer_count(l, s->n_layers, stage); i++)
+        n += spec_layer_recurrent(s, i) ? 1 : 0;
+    return n == 0 ? 0 : spec_state_bytes(s) / spec_recurrent_layers(s) * n;
+}
+
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,
                         uint64_t n_tokens) {
     uint64_t most = 0;
     uint32_t n_experts = (m->spec->router.n_experts + l->ep - 1) / l->ep;
     for (uint32_t stage = 0; stage < l->pp; stage++) {
-        uint64_t bytes = weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage);
+        uint64_t bytes =
+            weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage) + state(m, l, stage);
         if (bytes > most) most = bytes;
     }
     return most;

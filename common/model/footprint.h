@@ -45,7 +45,7 @@ struct footprint {
 // layout is legal for the model.
 void footprint_of(struct footprint *out, const struct footprint_model *m,
                   const struct layout *layout, uint32_t rank);
-// The most that any rank needs, with pages for n_tokens.
+// The most that any rank needs, with pages for n_tokens of one sequence, and its states.
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *layout,
                         uint64_t n_tokens);
 

@@ -56,6 +56,24 @@ START_TEST(weights_are_as_many_bytes_as_a_worker_holds) {
 }
 END_TEST
 
+START_TEST(a_sequence_of_a_recurrent_model_takes_its_states_as_well) {
+    const struct layout one = layout_even(1), two = {2, 2, 1, 1, 1, 1};
+    struct footprint f;
+    open_model(SMALL("qwen3-next"), "auto");
+    footprint_of(&f, &model, &one, 0);
+    uint64_t states = spec_state_bytes(&spec);
+    ck_assert_uint_gt(states, 0);
+    ck_assert_uint_eq(footprint_most(&model, &one, 0), f.weight_bytes + states);
+    uint64_t most = 0; // of two stages, each with its own
+    for (uint32_t rank = 0; rank < 2; rank++) {
+        footprint_of(&f, &model, &two, rank);
+        if (f.weight_bytes > most) most = f.weight_bytes;
+    }
+    ck_assert_uint_gt(footprint_most(&model, &two, 0), most);
+    ck_assert_uint_lt(footprint_most(&model, &two, 0), most + states);
+}
+END_TEST
+
 static void check_sums(const struct layout *l) {
     uint64_t layers = 0, experts = 0, most = 0;
     for (uint32_t rank = 0; rank < l->n_ranks; rank++) {
@@ -232,6 +250,7 @@ int main(void) {
     TCase *t = tcase_create("choice");
     tcase_set_timeout(t, 120);
     tcase_add_test(t, weights_are_as_many_bytes_as_a_worker_holds);
+    tcase_add_test(t, a_sequence_of_a_recurrent_model_takes_its_states_as_well);
     tcase_add_test(t, ranks_together_hold_what_the_sizes_say);
     tcase_add_test(t, sizes_that_are_not_given_are_chosen_by_the_rule);
     tcase_add_test(t, a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours);
