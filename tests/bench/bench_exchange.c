@@ -1,14 +1,20 @@
 // bench_exchange.c: what a layer of experts that is spread over two ranks costs beside its
 // computing, as one fixed CSV:
-// transport,rows,message_bytes,outside_us,perftest_us,ratio.
+// transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio.
 //
-// outside_us is what a rank spends in dispatch and combine, of one layer, beyond what it spends
-// there alone, where it only lists and adds: making messages, sending them, waiting for the other
-// rank's (medians over decode steps). perftest_us is what UCX alone takes for the two messages that
-// a layer cannot do without, which follow each other: ucx_perftest's one-way latencies (ucp_am_lat)
-// of messages of their sizes over the same transport; empty where it is not installed. Each rank
-// has so many rows. The model is random and small, and every row visits every expert, so that
-// neither rank waits for the other's computing.
+// outside_us is dispatch and combine of one layer, each from when the later rank begins it until
+// both have ended it, less what they take on a rank alone, where they only list and add: making
+// messages, sending them, receiving the other's (medians over decode steps). Who comes first waits
+// for the other besides, because the two never compute equally fast: skew_us is how much of that
+// rank 0 has, which no network can take away and which a busy machine makes large.
+//
+// perftest_us is what UCX alone takes for the two messages that a layer cannot do without, which
+// follow each other: ucx_perftest's one-way latencies (ucp_am_lat) of messages of their sizes over
+// the same transport; empty where it is not installed. There one rank copies in while the other
+// copies out; here both do both at the same time, so that large messages, whose time is copying,
+// have a ratio of two where nothing else costs anything. Each rank has so many rows. The model is
+// random and small, and every row visits every expert, so that neither rank waits for the other's
+// computing.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -23,12 +29,17 @@
 #define STEPS 200
 #define WARM_UP 20
 #define CASES 3
-#define LAYERS 4
 
 static const uint32_t cases[CASES] = {1, 8, 64};
-// Of one message of each exchange.
+// When a step's two exchanges began and ended, on the clock that all processes share.
+struct stamps {
+    int64_t dispatch_begin, dispatch_end, combine_begin, combine_end;
+};
+
 struct results {
-    double outside_us[CASES], dispatch_bytes[CASES], combine_bytes[CASES];
+    struct stamps steps[BENCH_RANKS][CASES][STEPS];
+    double alone_us[CASES];
+    double dispatch_bytes[CASES], combine_bytes[CASES]; // of one message
 };
 
 struct rank {
@@ -44,13 +55,12 @@ static void must(int rc, const struct err_text *e) {
     exit(1);
 }
 
-// Four layers of four experts, all of which are chosen; rows as wide as a small model's.
+// One layer of four experts, all of which are chosen; rows as wide as a small model's.
 static void fill_spec(struct model_spec *spec) {
     tiny_spec(spec);
     spec->hidden = 1024;
-    spec->n_layers = LAYERS;
-    for (int i = 0; i < LAYERS; i++)
-        spec->ffn[i] = FFN_MOE;
+    spec->n_layers = 1;
+    spec->ffn[0] = FFN_MOE;
     spec->router.n_experts = spec->router.top_k = 4;
 }
 
@@ -108,17 +118,45 @@ static double message_bytes(const struct bench_member *m, enum fabric_message ki
     return (double)(now.bytes - before.bytes) / (double)(now.messages - before.messages);
 }
 
-// Microseconds in dispatch and combine, of one layer.
-static double run_steps(struct rank *r, uint32_t n_rows) {
-    static double times_us[STEPS];
+// The phases of the only layer follow each other, so their lengths say when each began.
+static struct stamps find_stamps(const struct step_output *out, int64_t ended_ns) {
+    static const enum step_phase before[] = {PHASE_EMBED,  PHASE_STAGE, PHASE_ATTN,
+                                             PHASE_TENSOR, PHASE_ROUTE, PHASE_DENSE};
+    struct stamps s;
+    s.dispatch_begin = ended_ns - (int64_t)out->total_ns;
+    for (size_t i = 0; i < sizeof before / sizeof *before; i++)
+        s.dispatch_begin += (int64_t)out->phase_ns[before[i]];
+    s.dispatch_end = s.dispatch_begin + (int64_t)out->phase_ns[PHASE_DISPATCH];
+    s.combine_begin = s.dispatch_end + (int64_t)out->phase_ns[PHASE_EXPERT];
+    s.combine_end = s.combine_begin + (int64_t)out->phase_ns[PHASE_COMBINE];
+    return s;
+}
+
+static void run_steps(struct rank *r, uint32_t n_rows, struct env *env, struct stamps *stamps) {
     for (int i = -WARM_UP; i < STEPS; i++) {
         Moesaic__Step__V1__StepPlan plan;
         struct step_output out;
         struct err_text e;
         fill_plan(r, &plan, n_rows);
         must(model_step(r->model, &plan, &out, &e), &e);
-        uint64_t ns = out.phase_ns[PHASE_DISPATCH] + out.phase_ns[PHASE_COMBINE];
-        if (i >= 0) times_us[i] = (double)ns / 1e3 / LAYERS;
+        if (i >= 0) stamps[i] = find_stamps(&out, env_now_ns(env));
+    }
+}
+
+static int64_t later(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+// Microseconds in dispatch and combine as one rank sees them (a and b the same), or from when both
+// are there.
+static double median_us(const struct stamps *a, const struct stamps *b) {
+    static double times_us[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        int64_t ns = later(a[i].dispatch_end, b[i].dispatch_end) -
+                     later(a[i].dispatch_begin, b[i].dispatch_begin) +
+                     later(a[i].combine_end, b[i].combine_end) -
+                     later(a[i].combine_begin, b[i].combine_begin);
+        times_us[i] = (double)ns / 1e3;
     }
     return bench_median(times_us, STEPS);
 }
@@ -130,18 +168,21 @@ static void destroy(struct rank *r) {
 }
 
 static void measure(struct bench_member *m) {
-    struct results local = {0};
+    static struct stamps alone_steps[STEPS];
+    struct results *results = m->shared;
     struct rank alone = {0}, r = {0};
     create(&alone, m, 1);
     create(&r, m, BENCH_RANKS);
     for (int i = 0; i < CASES; i++) {
         struct fabric_traffic dispatch = fabric_sent(m->fabric, FABRIC_DISPATCH),
                               combine = fabric_sent(m->fabric, FABRIC_COMBINE);
-        local.outside_us[i] = run_steps(&r, cases[i]) - run_steps(&alone, cases[i]);
-        local.dispatch_bytes[i] = message_bytes(m, FABRIC_DISPATCH, dispatch);
-        local.combine_bytes[i] = message_bytes(m, FABRIC_COMBINE, combine);
+        run_steps(&r, cases[i], m->env, results->steps[m->index][i]);
+        run_steps(&alone, cases[i], m->env, alone_steps);
+        if (m->index != 0) continue;
+        results->alone_us[i] = median_us(alone_steps, alone_steps);
+        results->dispatch_bytes[i] = message_bytes(m, FABRIC_DISPATCH, dispatch);
+        results->combine_bytes[i] = message_bytes(m, FABRIC_COMBINE, combine);
     }
-    if (m->index == 0) *(struct results *)m->shared = local;
     destroy(&alone);
     destroy(&r);
 }
@@ -149,10 +190,12 @@ static void measure(struct bench_member *m) {
 static void print_case(const char *transports, const struct results *r, int which, int port) {
     double dispatch = bench_perftest_us(transports, (size_t)r->dispatch_bytes[which], 3000, port),
            combine = bench_perftest_us(transports, (size_t)r->combine_bytes[which], 3000, port + 1);
-    printf("%s,%u,%.0f+%.0f,%.2f,", transports, cases[which], r->dispatch_bytes[which],
-           r->combine_bytes[which], r->outside_us[which]);
+    const struct stamps *first = r->steps[0][which], *second = r->steps[1][which];
+    double together = median_us(first, second), outside = together - r->alone_us[which];
+    printf("%s,%u,%.0f+%.0f,%.2f,%.2f,", transports, cases[which], r->dispatch_bytes[which],
+           r->combine_bytes[which], outside, median_us(first, first) - together);
     if (dispatch > 0 && combine > 0)
-        printf("%.2f,%.2f\n", dispatch + combine, r->outside_us[which] / (dispatch + combine));
+        printf("%.2f,%.2f\n", dispatch + combine, outside / (dispatch + combine));
     else
         printf(",\n");
 }
@@ -160,7 +203,7 @@ static void print_case(const char *transports, const struct results *r, int whic
 int main(void) {
     static const char *const transports[] = {"shm", "tcp"};
     log_set_level(LOG_ERROR); // the end of a group may look like a loss to its last member
-    printf("transport,rows,message_bytes,outside_us,perftest_us,ratio\n");
+    printf("transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio\n");
     for (int t = 0; t < 2; t++) {
         struct results *results = bench_shared(sizeof *results);
         if (!bench_group_run(transports[t], measure, results)) return EXIT_FAILURE;
