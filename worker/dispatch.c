@@ -72,6 +72,7 @@ static void count_pairs(struct forward *f) {
         for (uint32_t j = 0; j < top_k; j++) {
             size_t at = (size_t)row * top_k + j;
             struct dispatch_place *place = &d->places[d->owner[f->route.experts[at]]];
+            if (place->n_rows == 0) place->first_row = row;
             place->n_rows += place->last_row != row + 1;
             place->last_row = row + 1;
             d->pair_index[at] = place->n_pairs++;
@@ -79,10 +80,17 @@ static void count_pairs(struct forward *f) {
     }
 }
 
-// Heads and rows of all places lie one after the other.
+// Rows that follow each other in the batch, as they always do where every row goes there, are sent
+// from where they are.
+static bool is_run(const struct dispatch_place *place) {
+    return place->n_rows == 0 || place->last_row - place->first_row == place->n_rows;
+}
+
+// Heads of all places lie one after the other, and so do rows that are copied.
 static void place_heads(struct forward *f) {
     struct dispatch *d = &f->dispatch;
     uint8_t *head = d->heads;
+    size_t hidden = f->spec->hidden;
     d->n_sent = 0;
     for (uint32_t p = 0; p < f->config.layout->ep; p++) {
         struct dispatch_place *place = &d->places[p];
@@ -92,15 +100,25 @@ static void place_heads(struct forward *f) {
         check(place->head_bytes <= d->heads_bytes - (size_t)(head - d->heads));
         place->row_counts = (uint32_t *)(head + sizeof(struct dispatch_head));
         place->experts = place->row_counts + place->n_rows;
+        place->copied = !is_run(place);
         place->first_sent = d->n_sent;
+        place->rows = place->copied ? d->sent + (size_t)d->n_sent * hidden
+                                    : f->normed + (size_t)place->first_row * hidden;
         memset(head, 0, place->head_bytes);
         struct dispatch_head first = {place->n_rows, place->n_pairs, f->spec->hidden,
                                       f->spec->router.top_k};
         memcpy(head, &first, sizeof first);
         head += place->head_bytes;
-        d->n_sent += place->n_rows;
+        if (place->copied) d->n_sent += place->n_rows;
         place->n_rows = place->last_row = 0; // counted again while filling
     }
+}
+
+static void begin_row(struct dispatch *d, struct dispatch_place *place, uint32_t row) {
+    if (place->last_row == row + 1) return;
+    place->last_row = row + 1;
+    if (place->copied) d->sent_row[place->first_sent + place->n_rows] = row;
+    place->n_rows++;
 }
 
 static void fill_heads(struct forward *f) {
@@ -112,8 +130,7 @@ static void fill_heads(struct forward *f) {
             uint32_t expert = f->route.experts[at];
             struct dispatch_place *place = &d->places[d->owner[expert]];
             if (place->head == NULL) continue;
-            if (place->last_row != row + 1) d->sent_row[place->first_sent + place->n_rows++] = row;
-            place->last_row = row + 1;
+            begin_row(d, place, row);
             place->row_counts[place->n_rows - 1]++;
             place->experts[d->pair_index[at]] = expert;
         }
@@ -136,11 +153,10 @@ static int exchange_rows(struct forward *f, uint32_t layer, struct err_text *e) 
         const struct dispatch_place *place = &d->places[r / f->config.layout->etp];
         d->parts[r] = (struct fabric_part){0};
         if (r == f->self) continue;
-        d->parts[r] =
-            (struct fabric_part){.head = place->head,
-                                 .head_bytes = place->head_bytes,
-                                 .data = (uint8_t *)d->sent + place->first_sent * row_bytes,
-                                 .data_bytes = place->n_rows * row_bytes};
+        d->parts[r] = (struct fabric_part){.head = place->head,
+                                           .head_bytes = place->head_bytes,
+                                           .data = place->rows,
+                                           .data_bytes = place->n_rows * row_bytes};
     }
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
     struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, f->step, layer), f->stage_first,

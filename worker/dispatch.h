@@ -38,11 +38,13 @@ static_assert(sizeof(struct dispatch_head) == 16, "wire size");
 // What goes to each rank of one place of EP in one layer.
 struct dispatch_place {
     uint32_t n_rows, n_pairs;
-    uint32_t last_row;              // the batch row counted last, plus one
+    uint32_t first_row, last_row;   // the batch rows counted first, and last plus one
     uint32_t *row_counts, *experts; // inside its head
     uint8_t *head;                  // NULL: this rank's own place, and nobody shares it
     size_t head_bytes;
-    uint32_t first_sent; // its rows in dispatch.sent
+    const float *rows;   // in normed where they follow each other there
+    bool copied;         // else in dispatch.sent,
+    uint32_t first_sent; // from this row on
 };
 
 // One expert's work on one row. Its result goes to the same index of combine.out.
@@ -56,7 +58,7 @@ struct dispatch {
     struct dispatch_place *places; // [ep]
     uint8_t *heads;                // of all places
     size_t heads_bytes;
-    float *sent;        // all places' rows
+    float *sent;        // the copied rows of all places
     uint32_t *sent_row; // the batch row of each row in sent
     uint32_t n_sent;
     uint32_t *pair_index;      // [own_max, top_k] among the pairs of that place's message
