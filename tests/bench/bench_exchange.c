@@ -10,11 +10,10 @@
 //
 // perftest_us is what UCX alone takes for the two messages that a layer cannot do without, which
 // follow each other: ucx_perftest's one-way latencies (ucp_am_lat) of messages of their sizes over
-// the same transport; empty where it is not installed. There one rank copies in while the other
-// copies out; here both do both at the same time, so that large messages, whose time is copying,
-// have a ratio of two where nothing else costs anything. Each rank has so many rows. The model is
-// random and small, and every row visits every expert, so that neither rank waits for the other's
-// computing.
+// the same transport; empty where it is not installed. It is no bound for large messages: there one
+// rank copies in while the other copies out, here both do both, and read what has come. Each rank
+// has so many rows. The model is random and small, and every row visits every expert, so that
+// neither rank waits for the other's computing.
 #include <stdio.h>
 #include <stdlib.h>
 

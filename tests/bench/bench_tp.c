@@ -4,9 +4,8 @@
 // exchanges_us is tp_gather and tp_reduce of one block, each from when the later rank begins it
 // until both have ended it (medians), with the adding of the partial rows. Both ranks have waited
 // for each other before, so that nobody's computing is measured. perftest_us is what UCX alone
-// takes for the two messages that follow each other, as in bench_exchange.c, where it also says why
-// large ones have a ratio of two at best. The group shares so many rows: one row goes only one way
-// at a time.
+// takes for the two messages that follow each other; bench_exchange.c says what that leaves out.
+// The group shares so many rows: one row goes only one way at a time.
 #include <stdio.h>
 #include <stdlib.h>
 
