@@ -90,7 +90,7 @@ struct member_view {
     uint32_t kv_blocks, kv_blocks_used, n_running; // of its DP group
     char host[256];                                // without the boot id
     int64_t heard_ns;                              // its last word, 0 = never
-    uint32_t engine_age_ms;              // as of then: how long its engine had been in one step
+    uint32_t engine_age_ms;              // as of then: since when its engine was in one step
     uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
     uint64_t generation_tokens;          // sampled on it since the leader's start
     double tokens_per_s;                 // of these, in the last seconds

@@ -539,7 +539,7 @@ void members_view(const struct members *m, uint32_t rank, struct member_view *ou
                                 .steps = k->steps,
                                 .kv_blocks = k->kv_blocks,
                                 .heard_ns = k->heard_ns,
-                                .engine_age_ms = k->engine_age_ms,
+                                .engine_age_ms = k->state == MEMBER_READY ? k->engine_age_ms : 0,
                                 .bytes_sent = k->bytes_sent,
                                 .bytes_received = k->bytes_received};
     member_host(k, out->host, sizeof out->host);

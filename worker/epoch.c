@@ -112,7 +112,7 @@ static void log_traffic(const struct epoch *ep, const struct fabric *fabric) {
     for (uint32_t kind = 0; steps > 0 && kind < FABRIC_KINDS; kind++) {
         struct fabric_traffic t = fabric_sent(fabric, kind);
         if (names[kind] == NULL || t.messages == 0) continue;
-        log_event(LOG_INFO, "worker", "sent", log_uint("epoch", ep->number),
+        log_event(LOG_DEBUG, "worker", "sent", log_uint("epoch", ep->number),
                   log_text("kind", names[kind]), log_uint("steps", steps),
                   log_uint("messages", t.messages), log_uint("bytes", t.bytes),
                   log_uint("messages_with_rows", t.data_messages),

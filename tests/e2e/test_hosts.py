@@ -24,7 +24,7 @@ class Group(Cluster):
         control = ["--control-token-file", token, "--control-insecure"]
         super().__init__(workers=len(places),
                          leader_flags=[*control, *sizes, "--control-host", hosts.address, "--interface", hosts.device],
-                         worker_flags=[*control, "--interface", "eth0"])
+                         worker_flags=[*control, "--interface", "eth0", "--log-level", "debug"])
         self.hosts, self.places = hosts, [*places, *spares]
 
     def start(self):

@@ -442,6 +442,27 @@ START_TEST(loss_when_an_engine_stands_still_in_a_step) {
 }
 END_TEST
 
+START_TEST(an_engine_outside_of_a_group_is_in_no_step) {
+    Moesaic__Control__V1__JoinUp up = MOESAIC__CONTROL__V1__JOIN_UP__INIT;
+    Moesaic__Control__V1__Heartbeat beat = MOESAIC__CONTROL__V1__HEARTBEAT__INIT;
+    struct member_view view;
+    fake_start(&f, 2);
+    fake_group(&f);
+    beat.epoch = 1;
+    beat.engine_age_ms = 1000;
+    up.kind_case = MOESAIC__CONTROL__V1__JOIN_UP__KIND_HEARTBEAT;
+    up.heartbeat = &beat;
+    fake_say(&f, 2, &up);
+    members_view(f.members, 1, &view);
+    ck_assert_uint_eq(view.engine_age_ms, 1000);
+    fake_epoch_closed(&f, 1, 1);
+    fake_tick(&f);
+    members_view(f.members, 1, &view);
+    ck_assert_uint_eq(view.engine_age_ms, 0);
+    fake_finish(&f);
+}
+END_TEST
+
 START_TEST(loss_told_by_a_worker_or_by_the_drive_keeps_all_workers) {
     fake_start(&f, 2);
     fake_group(&f);
@@ -529,6 +550,7 @@ int main(void) {
     tcase_add_test(t, loss_after_three_missed_heartbeats);
     tcase_add_test(t, loss_is_not_seen_in_the_leaders_own_pause);
     tcase_add_test(t, loss_when_an_engine_stands_still_in_a_step);
+    tcase_add_test(t, an_engine_outside_of_a_group_is_in_no_step);
     tcase_add_test(t, loss_told_by_a_worker_or_by_the_drive_keeps_all_workers);
     tcase_add_test(t, loss_of_a_guest_without_hello);
     tcase_add_test(t, member_moves_only_along_its_table);
