@@ -17,7 +17,8 @@ port_of() { sed -n "s/.* $1 address [^ ]*:\([0-9]*\).*/\1/p" "$logs/leader.log" 
 await() { for _ in $(seq 600); do "$@" >/dev/null 2>&1 && return 0; sleep 0.1; done; tail -n 20 "$logs"/*.log >&2; exit 1; }
 
 group() { # workers, flags of the leader
-    $bin/moe-leader --model "$model" --port 0 --control-port 0 --grpc-port 0 --data-parallel-size "$@" 2>"$logs/leader.log" &
+    rm -f "$logs/leader.log" # await must not find an earlier one's lines
+    $bin/moe-leader --model "$model" --port 0 --control-port 0 --grpc-port 0 --data-parallel-size "$@" >"$logs/layout" 2>"$logs/leader.log" &
     pids+=($!)
     await grep -q "http listening" "$logs/leader.log"
     url=http://127.0.0.1:$(port_of "http listening")
@@ -46,7 +47,6 @@ done
 
 # 64 requests at once with 1,024 tokens in common and 64 of their own, 64 tokens each: what the prefix cache is worth. One worker; the
 # first request of each group is another one, so that neither pays for its start.
-ask() { curl -sS -o /dev/null -H 'Content-Type: application/json' -d @"$logs/body-$1" "$url/v1/completions"; }
 body() { # number: tokens in common, own ones
     local common own
     common=$(seq -s, 1 1024)
@@ -57,14 +57,14 @@ prefix_seconds() { # flag
     local start
     group 1 --max-num-seqs 64 --served-model-name seedling "$1"
     curl -sS -o /dev/null -H 'Content-Type: application/json' -d '{"model": "seedling", "prompt": [5], "max_tokens": 4}' "$url/v1/completions"
+    for i in $(seq 64); do # one process sends all: 64 would take more time than what is measured
+        printf 'next\nurl = "%s/v1/completions"\ndata = "@%s/body-%s"\nheader = "Content-Type: application/json"\noutput = /dev/null\n' "$url" "$logs" "$i"
+    done | sed 1d >"$logs/requests"
     start=$(date +%s%N)
-    for i in $(seq 64); do ask "$i" & asked+=($!); done
-    wait "${asked[@]}"
+    curl -sS --no-progress-meter --parallel --parallel-immediate --parallel-max 64 --config "$logs/requests"
     seconds=$(awk -v ns=$(($(date +%s%N) - start)) 'BEGIN { printf "%.3f", ns / 1e9 }')
-    asked=()
     stop
 }
-asked=()
 for i in $(seq 64); do body "$i"; done
 printf '\nprefix_cache,seconds,output_tokens_per_s\n'
 prefix_seconds --no-enable-prefix-caching
