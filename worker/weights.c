@@ -29,7 +29,7 @@ void *weights_alloc(struct weights *w, size_t bytes, size_t align) {
     return b->data;
 }
 
-void weights_free(struct weights *w) {
+static void free_blocks(struct weights *w) {
     while (w->blocks != NULL) {
         struct weights_block *b = w->blocks;
         w->blocks = b->next;
@@ -40,7 +40,7 @@ void weights_free(struct weights *w) {
 
 void weights_destroy(struct weights *w) {
     if (w == NULL) return;
-    weights_free(w);
+    free_blocks(w);
     mem_free(w);
 }
 

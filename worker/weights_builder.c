@@ -10,6 +10,12 @@ int builder_no_memory(struct builder *b) {
     return err_set(b->e, ERR_FATAL_NOMEM, "no memory for the weights");
 }
 
+int builder_cancelled(struct builder *b) {
+    const _Atomic bool *cancel = b->config->cancel;
+    if (cancel == NULL || !atomic_load(cancel)) return 0;
+    return err_set(b->e, ERR_FATAL_STOPPED, "loading was cancelled");
+}
+
 static int wrong_shape(struct builder *b, const struct safetensors_tensor *t,
                        const struct tensor_place *want) {
     char expected[64], found[128];
@@ -102,7 +108,7 @@ int builder_stack(struct builder *b, float **out, uint32_t layer, const struct p
     for (uint32_t i = 0; rc == 0 && i < n_parts; i++)
         rc = builder_source(b, item, (struct tensor_ref){parts[i].kind, layer, 0},
                             (struct want){.rows = parts[i].n, .row = parts[i].row});
-    if (rc != 0) return rc;
+    if (rc != 0 || b->dry) return rc;
     *out = item->vector = weights_alloc(b->w, (size_t)item->n_rows * sizeof(float), MATRIX_ALIGN);
     return *out == NULL ? builder_no_memory(b) : 0;
 }
@@ -113,6 +119,7 @@ int builder_vector(struct builder *b, float **out, enum tensor_kind kind, uint32
 }
 
 int builder_alloc(struct builder *b, struct matrix *m) {
+    if (b->dry) return 0;
     m->data = weights_alloc(b->w, matrix_bytes(m), MATRIX_ALIGN);
     return m->data == NULL ? builder_no_memory(b) : 0;
 }

@@ -19,6 +19,7 @@ struct builder {
     struct layout_place place; // of this rank
     struct slice slice;        // the same
     uint8_t *used;             // [tensors of the checkpoint]
+    bool dry;                  // tensors are only looked at: nothing is allocated for them
     struct err_text *e;
 };
 
@@ -46,6 +47,8 @@ struct part {
 };
 
 int builder_no_memory(struct builder *b);
+// ERR_FATAL_STOPPED where whoever loads has given up.
+int builder_cancelled(struct builder *b);
 
 // Looks up a tensor that must be there and checks what its header says.
 int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
@@ -57,6 +60,8 @@ int builder_check(struct builder *b, struct tensor_ref ref, struct want want);
 struct weights_item *builder_item(struct builder *b, uint32_t n_cols);
 int builder_source(struct builder *b, struct weights_item *item, struct tensor_ref ref,
                    struct want want);
+
+// The bricks below allocate nothing in a dry run, and leave every pointer as it is.
 
 // A vector of float32 from one tensor, or from several behind each other.
 int builder_vector(struct builder *b, float **out, enum tensor_kind kind, uint32_t layer,
@@ -73,6 +78,12 @@ int builder_alloc(struct builder *b, struct matrix *m);
 int builder_fill(struct builder *b, const struct matrix *m, struct tensor_ref ref,
                  struct want want);
 int builder_fill_whole(struct builder *b, const struct matrix *m, struct tensor_ref ref);
+
+// weights_foreign.c: checks the head, one expert, and what the heads of latent attention make of
+// latents, of all ranks.
+int weights_check_head(struct builder *b);
+int weights_check_expert(struct builder *b, uint32_t layer, uint32_t expert);
+int weights_check_latent_heads(struct builder *b, uint32_t layer);
 
 // weights_delta.c: what a recurrent layer holds beside its norms.
 int weights_plan_delta(struct builder *b, struct layer_weights *l, uint32_t layer);

@@ -23,13 +23,15 @@ static int plan_stacked(struct builder *b, struct matrix *m, uint32_t layer,
 // The taps of a convolution lie in rows of channels, as the kernels want them.
 static int plan_conv(struct builder *b, float **out, uint32_t layer) {
     uint32_t channels = spec_delta_channels(b->spec), n_taps = b->spec->delta.kernel;
-    *out = weights_alloc(b->w, (size_t)n_taps * channels * sizeof(float), MATRIX_ALIGN);
-    if (*out == NULL) return builder_no_memory(b);
     int rc = 0;
+    if (!b->dry) {
+        *out = weights_alloc(b->w, (size_t)n_taps * channels * sizeof(float), MATRIX_ALIGN);
+        if (*out == NULL) return builder_no_memory(b);
+    }
     for (uint32_t tap = 0; rc == 0 && tap < n_taps; tap++) {
         struct weights_item *item = builder_item(b, 1);
         item->dst_dtype = DTYPE_F32;
-        item->vector = *out + (size_t)tap * channels;
+        if (!b->dry) item->vector = *out + (size_t)tap * channels;
         rc = builder_source(b, item, (struct tensor_ref){TENSOR_DELTA_CONV, layer, tap},
                             (struct want){.rows = channels});
     }

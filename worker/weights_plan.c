@@ -33,26 +33,15 @@ static int plan_embedding(struct builder *b) {
     return builder_source(b, item, ref, want);
 }
 
-static int check_foreign_head(struct builder *b) {
-    const struct model_spec *s = b->spec;
-    int rc = 0;
-    if (!s->tied_embeddings)
-        rc = builder_check(b, (struct tensor_ref){.kind = TENSOR_HEAD},
-                           (struct want){.rows = s->vocab, .cols = s->hidden});
-    if (rc != 0 || !s->head_bias) return rc;
-    return builder_check(b, (struct tensor_ref){.kind = TENSOR_HEAD_BIAS},
-                         (struct want){.rows = s->vocab});
-}
-
 // This rank's columns of the vocabulary; a small one may leave it none. The last stage has them.
 static int plan_head(struct builder *b) {
     const struct model_spec *s = b->spec;
     struct weights *w = b->w;
     const struct part_of tokens = {b->slice.first_token, b->slice.n_tokens};
     bool packed = s->tied_embeddings && tokens.n == s->vocab && b->place.stage == 0;
-    if (!is_last_stage(b)) return check_foreign_head(b);
+    if (!is_last_stage(b)) return weights_check_head(b);
     w->head = builder_shape(b, tokens.n, s->hidden, 1);
-    if (tokens.n == 0) return 0;
+    if (tokens.n == 0) return weights_check_head(b);
     int rc = builder_alloc(b, &w->head);
     if (rc == 0 && !packed)
         rc = builder_fill(
@@ -132,6 +121,7 @@ static int plan_matrix(struct builder *b, struct matrix *m, struct matrix shape,
 // What one head turns latents into, of this rank's heads. All lie in one block.
 static int plan_mla_heads(struct builder *b, struct mla_weights *w, uint32_t layer) {
     const struct model_spec *s = b->spec;
+    if (b->dry) return weights_check_latent_heads(b, layer);
     const struct matrix uk = builder_shape(b, s->mla.kv_rank, s->mla.nope_dim, 1),
                         uv = builder_shape(b, s->mla.value_dim, s->mla.kv_rank, 1);
     size_t uk_bytes = round_up(matrix_bytes(&uk), MATRIX_ALIGN),
@@ -314,6 +304,7 @@ static size_t lay_record(struct expert_weights *x, uint8_t *at) {
 static int plan_ffn(struct builder *b, struct expert_weights *x, struct tensor_ref gate,
                     const struct ffn_part *part) {
     shape_ffn(b, x, part);
+    if (b->dry) return fill_ffn(b, x, gate, part);
     void *record = weights_alloc(b->w, lay_record(x, NULL), EXPERT_ALIGN);
     if (record == NULL) return builder_no_memory(b);
     lay_record(x, record);
@@ -386,7 +377,7 @@ static int plan_expert_biases(struct builder *b, struct expert_weights *x, uint3
 static int plan_down_biases(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
     size_t n = (size_t)s->router.n_experts * s->hidden;
-    if (!s->expert_bias || has_whole_experts(b)) return 0;
+    if (!s->expert_bias || has_whole_experts(b) || b->dry) return 0; // dry: experts are foreign
     l->down_biases = weights_alloc(b->w, n * sizeof *l->down_biases, MATRIX_ALIGN);
     if (l->down_biases == NULL) return builder_no_memory(b);
     for (uint32_t x = 0; x < s->router.n_experts; x++) {
@@ -400,26 +391,9 @@ static int plan_down_biases(struct builder *b, struct layer_weights *l, uint32_t
     return 0;
 }
 
-// Other ranks' experts are looked at too.
-static int check_foreign_expert(struct builder *b, uint32_t layer, uint32_t expert) {
-    uint32_t hidden = b->spec->hidden, inner = b->spec->inner_expert;
-    const struct {
-        enum tensor_kind kind;
-        struct want want;
-    } parts[] = {{TENSOR_EXPERT_GATE, {.rows = inner, .cols = hidden}},
-                 {TENSOR_EXPERT_UP, {.rows = inner, .cols = hidden}},
-                 {TENSOR_EXPERT_DOWN, {.rows = hidden, .cols = inner}},
-                 {TENSOR_EXPERT_GATE_BIAS, {.rows = inner}},
-                 {TENSOR_EXPERT_UP_BIAS, {.rows = inner}},
-                 {TENSOR_EXPERT_DOWN_BIAS, {.rows = hidden}}};
-    int rc = 0;
-    for (int i = 0; rc == 0 && i < (b->spec->expert_bias ? 6 : 3); i++)
-        rc = builder_check(b, (struct tensor_ref){parts[i].kind, layer, expert}, parts[i].want);
-    return rc;
-}
-
 static int alloc_experts(struct builder *b, struct layer_weights *l) {
     struct weights *w = b->w;
+    if (b->dry) return 0;
     struct expert_weights shape = {0};
     size_t total;
     const struct ffn_part part = expert_part(b);
@@ -463,7 +437,7 @@ static int plan_experts(struct builder *b, struct layer_weights *l, uint32_t lay
     for (uint32_t x = 0; rc == 0 && x < b->spec->router.n_experts; x++) {
         bool own = x >= w->first_expert && x - w->first_expert < w->n_local_experts;
         if (!own) {
-            rc = check_foreign_expert(b, layer, x);
+            rc = weights_check_expert(b, layer, x);
             continue;
         }
         struct expert_weights *expert = &l->experts[x - w->first_expert];
@@ -508,14 +482,17 @@ static int plan_layer(struct builder *b, struct layer_weights *l, uint32_t layer
     return b->spec->ffn[layer] == FFN_MOE ? plan_moe(b, l, layer) : plan_dense(b, l, layer);
 }
 
-// Layers of other stages are looked at too: one is planned into memory that nothing is read into.
+// Layers of other stages are looked at too: one is planned without memory, then forgotten. It is of
+// weights that have no expert, so all of its experts are foreign ones.
 static int check_foreign_layer(struct builder *b, uint32_t layer) {
     struct weights *own = b->w, none = {.spec = own->spec, .dtype = own->dtype};
     struct layer_weights l = {0};
     const struct weights_plan before = *b->plan;
     b->w = &none;
+    b->dry = true;
     int rc = plan_layer(b, &l, layer);
-    weights_free(&none);
+    check(none.blocks == NULL);
+    b->dry = false;
     b->w = own;
     *b->plan = before;
     return rc;
@@ -536,8 +513,11 @@ static int plan_all(struct builder *b) {
     int rc = plan_embedding(b);
     if (rc == 0) rc = plan_head(b);
     if (rc == 0) rc = plan_final_norm(b);
-    for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++)
-        rc = is_own_layer(b, i) ? plan_layer(b, &w->layers[i], i) : check_foreign_layer(b, i);
+    for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++) {
+        rc = builder_cancelled(b);
+        if (rc == 0)
+            rc = is_own_layer(b, i) ? plan_layer(b, &w->layers[i], i) : check_foreign_layer(b, i);
+    }
     return rc == 0 ? refuse_unused(b) : rc;
 }
 

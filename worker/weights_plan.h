@@ -56,7 +56,5 @@ int weights_read(struct weights *w, const struct weights_plan *plan,
 
 // Zeroed memory that belongs to w.
 void *weights_alloc(struct weights *w, size_t bytes, size_t align);
-// Gives all of it back, but not w.
-void weights_free(struct weights *w);
 
 #endif
