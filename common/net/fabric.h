@@ -28,12 +28,13 @@ enum fabric_message {
     FABRIC_RESULT,
     FABRIC_DISPATCH,
     FABRIC_COMBINE,
-    FABRIC_GATHER, // within a TP group (worker/tp.h), as the next ones
+    FABRIC_GATHER, // within a TP group (worker/tp.h), as the next ones: bare rows, in the head of a
+                   // message too
     FABRIC_REDUCE,
     FABRIC_HEADS,
     FABRIC_LOGITS,
-    FABRIC_TOKENS,
-    FABRIC_STAGE, // between stages (worker/stage.h)
+    FABRIC_TOKENS, // the last of these
+    FABRIC_STAGE,  // between stages (worker/stage.h)
     FABRIC_TEST,
     FABRIC_KINDS // how many numbers are below
 };
@@ -159,7 +160,8 @@ struct fabric_counters {
 void fabric_count(const struct fabric *f, struct fabric_counters *out);
 
 // Messages of one kind that were sent to other peers since fabric_connect: all, and those with data
-// behind their head. The data is what an exchange is for, the rest is what it costs.
+// behind their head. The data is what an exchange is for, the rest is what it costs. Both parts of
+// a message within a TP group count as data.
 struct fabric_traffic {
     uint64_t messages, bytes, data_messages, data_bytes;
 };

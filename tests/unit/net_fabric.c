@@ -257,6 +257,25 @@ START_TEST(traffic_is_counted_by_kind_and_rows_apart_from_heads) {
 }
 END_TEST
 
+START_TEST(traffic_within_a_tp_group_is_rows_only) {
+    static const uint8_t data[100];
+    static const enum fabric_message kinds[] = {FABRIC_GATHER, FABRIC_REDUCE, FABRIC_HEADS,
+                                                FABRIC_LOGITS, FABRIC_TOKENS};
+    open_group(_i, 2);
+    struct fabric *f = all.peers[0].fabric;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        ck_assert_int_eq(fabric_send(f, 1, fabric_tag(kinds[i], 1, 0), data, 8, data, 50), 0);
+        struct fabric_traffic t = fabric_sent(f, kinds[i]);
+        ck_assert_uint_eq(t.bytes, 58);
+        ck_assert_uint_eq(t.data_messages, 1);
+        ck_assert_uint_eq(t.data_bytes, 58);
+    }
+    ck_assert_int_eq(fabric_send(f, 1, fabric_tag(FABRIC_STAGE, 1, 0), data, 8, data, 50), 0);
+    ck_assert_uint_eq(fabric_sent(f, FABRIC_STAGE).data_bytes, 50);
+    close_group();
+}
+END_TEST
+
 START_TEST(exchange_brings_every_part_to_its_rank) {
     for (uint32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
         open_group(_i, n_ranks + 1);
@@ -520,6 +539,7 @@ int main(void) {
     tcase_add_loop_test(t, a_message_ends_a_wait_that_also_waits_for_wakes, 0, VARIANTS);
     tcase_add_loop_test(t, exchange_brings_every_part_to_its_rank, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_is_counted_by_kind_and_rows_apart_from_heads, 0, VARIANTS);
+    tcase_add_loop_test(t, traffic_within_a_tp_group_is_rows_only, 0, VARIANTS);
     tcase_add_loop_test(t, parts_of_a_group_exchange_at_the_same_time, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_from_outside_of_an_exchange_ends_the_epoch, 0, VARIANTS);
     tcase_add_loop_test(t, messages_sent_before_the_other_connects_are_kept, 0, VARIANTS);
