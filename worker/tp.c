@@ -1,6 +1,7 @@
 // tp.c: see tp.h.
 #include "worker/tp.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "worker/forward.h"
@@ -8,6 +9,7 @@
 // Sums that wait for their neighbours while eight parts are added.
 #define LEVELS 3
 static_assert(SEGMENTS_MAX == 1 << LEVELS, "a tree of segments");
+#define BLOCK_NAME_MAX 40
 
 size_t tp_bytes_max(uint32_t hidden, uint32_t own_max) {
     return (size_t)own_max * hidden * sizeof(float);
@@ -66,11 +68,10 @@ static int take(struct forward *f, const struct fabric_want *want, int64_t deadl
     struct tp *t = &f->tp;
     uint32_t i = want->peer - t->first_rank;
     int rc = fabric_recv(f->config.fabric, want, deadline, &t->in[i]);
-    if (rc != 0)
-        return err_set(e, rc, "block %u from rank %u: %s", want->layer, want->peer, err_name(rc));
+    if (rc != 0) return err_set(e, rc, ", from rank %u: %s", want->peer, err_name(rc));
     if (t->in[i].bytes == t->wanted[i]) return 0;
-    return err_set(e, ERR_PEER_PROTOCOL, "block %u from rank %u: %zu bytes instead of %zu",
-                   want->layer, want->peer, t->in[i].bytes, t->wanted[i]);
+    return err_set(e, ERR_PEER_PROTOCOL, ", from rank %u: %zu bytes instead of %zu", want->peer,
+                   t->in[i].bytes, t->wanted[i]);
 }
 
 static const char *kind_name(enum fabric_message kind) {
@@ -83,13 +84,26 @@ static const char *kind_name(enum fabric_message kind) {
     }
 }
 
+// As people know a block: the part of a layer that is split, the head, or a tile of its rows.
+static void name_block(const struct forward *f, enum fabric_message kind, uint32_t block,
+                       char text[BLOCK_NAME_MAX]) {
+    if (kind == FABRIC_LOGITS || kind == FABRIC_TOKENS)
+        snprintf(text, BLOCK_NAME_MAX, "tile %u", block);
+    else if (block >= tp_block(f->spec->n_layers, TP_ATTN))
+        snprintf(text, BLOCK_NAME_MAX, "head");
+    else
+        snprintf(text, BLOCK_NAME_MAX, "layer %u, %s", tp_block_layer(block),
+                 tp_block_part(block) == TP_ATTN ? "attention" : "dense");
+}
+
+// Errors say what was wrong, behind the exchange's name.
 static int run_exchange(struct forward *f, enum fabric_message kind, uint32_t block,
                         struct err_text *e) {
     struct tp *t = &f->tp;
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
     struct fabric_want want = {.kind = kind, .step = f->step, .layer = block};
     int rc = post(f, fabric_tag(kind, f->step, block));
-    if (rc != 0) err_set(e, rc, "block %u: %s", block, err_name(rc));
+    if (rc != 0) err_set(e, rc, ": %s", err_name(rc));
     for (uint32_t i = 1; rc == 0 && i < t->n; i++) {
         uint32_t peer = (t->index + t->n - i) % t->n; // whose right neighbours come first
         want.peer = t->first_rank + peer;
@@ -97,7 +111,7 @@ static int run_exchange(struct forward *f, enum fabric_message kind, uint32_t bl
     }
     if (rc != 0) return rc;
     rc = fabric_flush(f->config.fabric, deadline);
-    return rc == 0 ? 0 : err_set(e, rc, "block %u: %s", block, err_name(rc));
+    return rc == 0 ? 0 : err_set(e, rc, ": %s", err_name(rc));
 }
 
 int tp_exchange(struct forward *f, enum fabric_message kind, uint32_t block, struct err_text *e) {
@@ -108,7 +122,9 @@ int tp_exchange(struct forward *f, enum fabric_message kind, uint32_t block, str
     f->tp.wait_ns += (uint64_t)(env_now_ns(f->config.env) - began_ns);
     if (rc == 0) return 0;
     tp_release(f);
-    return err_set(e, rc, "%s of %s", kind_name(kind), why.text);
+    char name[BLOCK_NAME_MAX];
+    name_block(f, kind, block, name);
+    return err_set(e, rc, "%s of %s%s", kind_name(kind), name, why.text);
 }
 
 // --- rows to everybody

@@ -30,10 +30,17 @@ void tp_lay(struct forward *f, struct scratch *s);
 // Once a step, after batch_fill.
 void tp_begin(struct forward *f);
 
-// A block's number in its exchanges' tags.
+// A block's number in its exchanges' tags; the head's rows are gathered as behind the last layer,
+// and its logits and tokens numbered by their tile.
 enum tp_part { TP_ATTN, TP_DENSE };
 static inline uint32_t tp_block(uint32_t layer, enum tp_part part) {
     return 2 * layer + part;
+}
+static inline uint32_t tp_block_layer(uint32_t block) {
+    return block / 2;
+}
+static inline enum tp_part tp_block_part(uint32_t block) {
+    return (enum tp_part)(block % 2);
 }
 
 // all_normed rows [first[i], first[i + 1]) come from the rank of index i; own ones are there. The
@@ -46,7 +53,7 @@ struct tp_after {
 int tp_reduce(struct forward *f, uint32_t block, const struct tp_after *after, struct err_text *e);
 
 // Sends out and receives what is wanted, each message checked for its bytes: ERR_PEER_PROTOCOL
-// names block and rank. On success the messages stay until tp_release.
+// names the block and the rank. On success the messages stay until tp_release.
 int tp_exchange(struct forward *f, enum fabric_message kind, uint32_t block, struct err_text *e);
 void tp_release(struct forward *f);
 // Nothing goes out and nothing is wanted yet.

@@ -30,13 +30,13 @@ struct script {
     const char *what;
 };
 static const struct script from_peer[] = {
-    {FABRIC_GATHER, 0, 2 * HIDDEN * 4, "gather of block 0"},
-    {FABRIC_HEADS, 0, ROWS *(32 + 16) * 4, "heads of block 0"},
-    {FABRIC_REDUCE, 0, 2 * HIDDEN * 4, "reduce of block 0"},
-    {FABRIC_GATHER, 1, 2 * HIDDEN * 4, "gather of block 1"},
-    {FABRIC_REDUCE, 1, 2 * HIDDEN * 4, "reduce of block 1"},
-    {FABRIC_GATHER, 2, 1 * HIDDEN * 4, "gather of block 2"},
-    {FABRIC_LOGITS, 0, (97 - N_TOKENS) * 4, "logits of block 0"},
+    {FABRIC_GATHER, 0, 2 * HIDDEN * 4, "gather of layer 0, attention, from rank 1: "},
+    {FABRIC_HEADS, 0, ROWS *(32 + 16) * 4, "heads of layer 0, attention, from rank 1: "},
+    {FABRIC_REDUCE, 0, 2 * HIDDEN * 4, "reduce of layer 0, attention, from rank 1: "},
+    {FABRIC_GATHER, 1, 2 * HIDDEN * 4, "gather of layer 0, dense, from rank 1: "},
+    {FABRIC_REDUCE, 1, 2 * HIDDEN * 4, "reduce of layer 0, dense, from rank 1: "},
+    {FABRIC_GATHER, 2, 1 * HIDDEN * 4, "gather of head, from rank 1: "},
+    {FABRIC_LOGITS, 0, (97 - N_TOKENS) * 4, "logits of tile 0, from rank 1: "},
 };
 #define N_FROM_PEER (sizeof from_peer / sizeof *from_peer)
 
@@ -157,7 +157,7 @@ START_TEST(a_message_of_another_size_ends_the_step) {
     open_group(0);
     send_script((size_t)_i / 2, _i % 2 == 0 ? s->bytes - 4 : s->bytes + 4);
     ck_assert_int_eq(run(STEP, false, ROWS, &e), ERR_PEER_PROTOCOL);
-    ck_assert_msg(strstr(e.text, s->what) != NULL && strstr(e.text, "from rank 1") != NULL, "%s",
+    ck_assert_msg(strstr(e.text, s->what) != NULL && strstr(e.text, " instead of ") != NULL, "%s",
                   e.text);
     close_group();
 }
