@@ -94,21 +94,21 @@ static float *state_of(const struct delta_layer *dl, uint32_t slot, uint32_t hea
 }
 
 // Channels that lie together both in a projected row and in the convolution.
-struct part {
+struct channel_run {
     uint32_t from, channel, n;
 };
 
 #define PARTS 3 // q, k and v of a key head
 
-static void parts_of(const struct forward *f, uint32_t k_head, struct part *parts) {
+static void parts_of(const struct forward *f, uint32_t k_head, struct channel_run *parts) {
     const struct delta *d = &f->delta;
     const struct delta_spec *spec = &f->spec->delta;
     uint32_t keys = spec_delta_keys(f->spec), key = k_head * d->at.key_stride;
     uint32_t values = d->group * spec->v_dim;
-    parts[0] = (struct part){d->at.q + key, k_head * spec->k_dim, spec->k_dim};
-    parts[1] = (struct part){d->at.k + key, keys + k_head * spec->k_dim, spec->k_dim};
-    parts[2] =
-        (struct part){d->at.v + k_head * d->at.value_stride, 2 * keys + k_head * values, values};
+    parts[0] = (struct channel_run){d->at.q + key, k_head * spec->k_dim, spec->k_dim};
+    parts[1] = (struct channel_run){d->at.k + key, keys + k_head * spec->k_dim, spec->k_dim};
+    parts[2] = (struct channel_run){d->at.v + k_head * d->at.value_stride,
+                                    2 * keys + k_head * values, values};
 }
 
 // --- row by row
@@ -124,8 +124,8 @@ static uint32_t rows_before(const struct forward *f, uint32_t row) {
 
 // What the channels of a part were so many tokens before the row: zero before position 0, of this
 // run, or kept from the one before.
-static const float *input_at(const struct delta_layer *dl, const struct part *part, uint32_t row,
-                             uint32_t distance) {
+static const float *input_at(const struct delta_layer *dl, const struct channel_run *part,
+                             uint32_t row, uint32_t distance) {
     const struct forward *f = dl->f;
     const struct delta *d = &f->delta;
     if (distance > f->batch.position[row]) return d->zeros;
@@ -135,7 +135,7 @@ static const float *input_at(const struct delta_layer *dl, const struct part *pa
     return inputs_of(dl, f->batch.slot[row]) + (size_t)kept * d->channels + part->channel;
 }
 
-static void convolve(const struct delta_layer *dl, const struct part *part, uint32_t row) {
+static void convolve(const struct delta_layer *dl, const struct channel_run *part, uint32_t row) {
     const struct forward *f = dl->f;
     const float *x[CONV_KERNEL_MAX];
     uint32_t n_taps = f->spec->delta.kernel;
@@ -150,7 +150,7 @@ static void prepare_head(const struct delta_layer *dl, uint32_t k_head, uint32_t
     const struct forward *f = dl->f;
     const struct delta *d = &f->delta;
     uint32_t k_dim = f->spec->delta.k_dim;
-    struct part parts[PARTS];
+    struct channel_run parts[PARTS];
     parts_of(f, k_head, parts);
     for (int i = 0; i < PARTS; i++)
         convolve(dl, &parts[i], row);
@@ -187,7 +187,7 @@ static void prepare_rows(void *context, uint32_t row_begin, uint32_t row_end, ui
 
 // The convolution's last inputs, for the run that follows this one. Rows move to the front, so the
 // order is safe.
-static void keep_inputs(const struct delta_layer *dl, const struct part *part,
+static void keep_inputs(const struct delta_layer *dl, const struct channel_run *part,
                         const struct batch_seq *seq) {
     const struct delta *d = &dl->f->delta;
     uint32_t n = dl->f->spec->delta.kernel - 1, end = seq->row_begin + seq->n_rows;
@@ -243,7 +243,7 @@ static void recur_item(void *context, uint32_t i, uint32_t thread) {
     const struct delta_layer *dl = context;
     uint32_t n_heads = dl->f->spec->delta.n_v_heads, head = i % n_heads;
     const struct batch_seq *seq = &dl->f->batch.seqs[i / n_heads];
-    struct part parts[PARTS];
+    struct channel_run parts[PARTS];
     recur(dl, seq, head);
     gate_outputs(dl, seq, head);
     if (head % dl->f->delta.group != 0) return;

@@ -7,9 +7,10 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-// Bounds of one all-to-all and of one result's way out. Only a backstop: a lost peer is noticed by
-// the fabric or told by the leader within seconds, while a peer that reads its pages from swap is
-// slow, not lost.
+// Bounds of one exchange of a model without stages (an all-to-all, or one of a TP group) and of one
+// result's way out; with pp stages an exchange, and the wait for the stage before, has pp times as
+// long. Only a backstop: a lost peer is noticed by the fabric or told by the leader within seconds,
+// while a peer that reads its pages from swap is slow, not lost.
 #define EXCHANGE_TIMEOUT_NS (30 * NS_PER_S)
 #define SEND_TIMEOUT_NS (30 * NS_PER_S)
 

@@ -43,7 +43,8 @@ struct model_config {
     uint32_t n_slots, rows_max, max_model_len, kv_blocks;
     enum dtype kv_dtype; // one that dtype_is_kv
     bool digest;
-    int64_t exchange_timeout_ns; // bound of one all-to-all
+    // Bound of one exchange: an all-to-all, one of a TP group, rows from the stage before.
+    int64_t exchange_timeout_ns;
 };
 
 // How likely the tokens of a prompt were: the rows of one run that were scored.

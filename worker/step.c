@@ -150,8 +150,8 @@ static void result_begin(const struct step *s, Moesaic__Step__V1__StepResult *re
     result->rank = s->config.rank;
 }
 
-// Tells the leader what is wrong with its plan. Waits until that has left, because the epoch's
-// buffers go next.
+// Tells the leader what is wrong: with its plan, or with what a peer sent in an exchange of the
+// step; the text says which. Waits until that has left, because the epoch's buffers go next.
 static int refuse_plan(struct step *s, uint64_t number, struct err_text *e) {
     Moesaic__Step__V1__StepResult result;
     result_begin(s, &result, number);
