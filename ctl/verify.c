@@ -80,7 +80,7 @@ static void end(struct verify *v) {
 static void check_config(struct verify *v) {
     struct err_text e;
     begin(v, PART_CONFIG, "config.json");
-    if (spec_load(&v->spec, v->order->folder, &e) != 0) hear(v, e.text);
+    if (spec_load_configs(&v->spec, v->order->folder, &e) != 0) hear(v, e.text);
     end(v);
 }
 
@@ -98,6 +98,8 @@ static void check_generation(struct verify *v) {
 static void check_tensors(struct verify *v, const struct safetensors *st) {
     const struct problems problems = {hear, v};
     struct err_text e;
+    // An embedding that does not say the type is missing or has none, which is said below.
+    if (spec_take_dtype(&v->spec, st, &e) != 0) v->spec.dtype = DTYPE_COUNT;
     int rc = checkpoint_check(&v->spec, st, &problems, &e);
     if (rc == 0 && v->order->values) rc = checkpoint_check_values(&v->spec, st, &problems, &e);
     if (rc != 0) hear(v, e.text);
@@ -236,6 +238,10 @@ static void write_memory(struct buf *out, const struct model_spec *s,
         buf_format(out, " %s%s", dtype_name(types[i]), i == 0 ? ", " : "\n");
     }
     label(out, "weights of a worker");
+    if (s->dtype == DTYPE_COUNT) {
+        buf_text(out, "unknown, as is their type\n");
+        return;
+    }
     for (uint32_t n = 1; n <= 8; n *= 2) {
         if (n > 1 && n > s->router.n_experts) break;
         buf_format(out, "%s%u: ", n == 1 ? "of " : ", ", n);

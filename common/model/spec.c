@@ -135,11 +135,12 @@ static void read_special_ids(struct config_reader *r, struct model_spec *spec) {
 }
 
 // Of a model inside a multimodal checkpoint, which may have them beside its sizes only.
-static void read_nested_ids(struct config_reader *r, struct model_spec *spec) {
+static void read_nested(struct config_reader *r, struct model_spec *spec) {
     const json_t *text = config_value(r, "text_config");
     if (!json_is_object(text)) return;
     struct config_reader nested = {
         .object = text, .file = "config.json: text_config", .e = r->e, .rc = r->rc};
+    if (spec->dtype == DTYPE_COUNT) spec->dtype = read_dtype(&nested);
     read_special_ids(&nested, spec);
     r->rc = nested.rc;
 }
@@ -167,7 +168,7 @@ static int read_config(struct model_spec *spec, const struct spec_source *source
     if (r.rc == 0) {
         spec->dtype = read_dtype(&r);
         read_special_ids(&r, spec);
-        read_nested_ids(&r, spec);
+        read_nested(&r, spec);
     }
     json_decref(root);
     return r.rc;
@@ -190,20 +191,23 @@ int spec_parse(struct model_spec *out, const struct spec_source *source, struct 
     return rc;
 }
 
-// Of a checkpoint whose config.json does not say: the type of its embedding.
-static int dtype_of_embedding(struct model_spec *spec, const char *folder, struct err_text *e) {
-    struct safetensors *st;
-    int rc = safetensors_open(&st, folder, e);
-    if (rc != 0) return rc;
+int spec_take_dtype(struct model_spec *spec, const struct safetensors *st, struct err_text *e) {
+    if (spec->dtype != DTYPE_COUNT) return 0;
     char name[TENSOR_NAME_MAX];
     const struct tensor_ref ref = {.kind = TENSOR_EMBED};
     check(spec_family(spec)->tensor_name(spec, &ref, name, sizeof name));
     const struct safetensors_tensor *t = safetensors_find(st, name);
-    if (t == NULL)
-        rc = err_set(e, ERR_FATAL_MODEL, "tensor %s is missing", name);
-    else if (!safetensors_dtype(t, &spec->dtype))
-        rc = err_set(e, ERR_FATAL_MODEL, "tensor %s has type %s, which is not supported", name,
-                     safetensors_type_name(t));
+    if (t == NULL) return err_set(e, ERR_FATAL_MODEL, "tensor %s is missing", name);
+    if (safetensors_dtype(t, &spec->dtype)) return 0;
+    return err_set(e, ERR_FATAL_MODEL, "tensor %s has type %s, which is not supported", name,
+                   safetensors_type_name(t));
+}
+
+static int dtype_of_embedding(struct model_spec *spec, const char *folder, struct err_text *e) {
+    struct safetensors *st;
+    int rc = safetensors_open(&st, folder, e);
+    if (rc != 0) return rc;
+    rc = spec_take_dtype(spec, st, e);
     safetensors_close(st);
     return rc;
 }
@@ -223,7 +227,7 @@ static void find_form(struct model_spec *spec, const char *folder) {
     safetensors_close(st);
 }
 
-int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
+int spec_load_configs(struct model_spec *out, const char *folder, struct err_text *e) {
     struct file_bytes config = {0}, generation = {0};
     struct model_spec spec;
     int rc = file_read_whole(&config, folder, "config.json", CONFIG_BYTES_MAX, e);
@@ -233,10 +237,17 @@ int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
                                        generation.bytes};
     if (rc == 0) rc = parse(&spec, &source, e);
     if (rc == 0) find_form(&spec, folder);
-    if (rc == 0 && spec.dtype == DTYPE_COUNT) rc = dtype_of_embedding(&spec, folder, e);
     if (rc == 0) *out = spec;
     mem_free(config.data);
     mem_free(generation.data);
+    return rc;
+}
+
+int spec_load(struct model_spec *out, const char *folder, struct err_text *e) {
+    struct model_spec spec;
+    int rc = spec_load_configs(&spec, folder, e);
+    if (rc == 0 && spec.dtype == DTYPE_COUNT) rc = dtype_of_embedding(&spec, folder, e);
+    if (rc == 0) *out = spec;
     return rc;
 }
 

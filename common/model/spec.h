@@ -274,6 +274,7 @@ struct tensor_place {
 };
 
 struct json_t;
+struct safetensors;
 
 // How config.json names a model.
 struct model_name {
@@ -316,6 +317,10 @@ struct spec_source {
 int spec_parse(struct model_spec *out, const struct spec_source *source, struct err_text *e);
 // Reads both files of a Hugging Face folder.
 int spec_load(struct model_spec *out, const char *folder, struct err_text *e);
+// The two steps of it, for who tells what is wrong with which. dtype is DTYPE_COUNT where
+// config.json does not say, until it is taken from the embedding.
+int spec_load_configs(struct model_spec *out, const char *folder, struct err_text *e);
+int spec_take_dtype(struct model_spec *spec, const struct safetensors *st, struct err_text *e);
 // Refuses sizes that do not fit each other, by name.
 int spec_check(const struct model_spec *spec, struct err_text *e);
 

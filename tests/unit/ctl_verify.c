@@ -63,6 +63,28 @@ START_TEST(every_part_is_looked_at_whatever_the_others_are_like) {
 }
 END_TEST
 
+// Where config.json leaves the type of weights to the embedding, that is no fault of config.json.
+START_TEST(an_embedding_that_should_say_the_type_is_told_of_once_with_the_checkpoint) {
+    struct folder_copy c;
+    char path[FOLDER_PATH_MAX];
+    folder_copy_make(&c, SEEDLING);
+    folder_copy_edit(&c, "config.json", "torch_dtype", "torch_xtype");
+    verify(c.folder, false);
+    expect("checkpoint              fine");
+    folder_copy_edit(&c, "model.safetensors", "embed_tokens", "embed_tokenx");
+    verify(c.folder, true);
+    expect("config.json             fine\n");
+    expect("weights of a worker     unknown");
+    expect("  checkpoint              2 problems: ");
+    folder_copy_path(&c, "model.safetensors", path);
+    ck_assert_int_eq(unlink(path), 0);
+    verify(c.folder, false);
+    expect("config.json             fine\n");
+    expect("  checkpoint              1 problem\n");
+    folder_copy_remove(&c);
+}
+END_TEST
+
 START_TEST(a_template_is_tried_with_a_message) {
     struct folder_copy c;
     folder_copy_make(&c, SEEDLING);
@@ -99,6 +121,7 @@ int main(void) {
     TCase *c = tcase_create("verify");
     tcase_add_test(c, a_folder_that_is_fine_is_told_in_one_table);
     tcase_add_test(c, every_part_is_looked_at_whatever_the_others_are_like);
+    tcase_add_test(c, an_embedding_that_should_say_the_type_is_told_of_once_with_the_checkpoint);
     tcase_add_test(c, a_template_is_tried_with_a_message);
     tcase_add_test(c, values_are_read_when_they_are_asked_for);
     tcase_add_test(c, what_is_left_out_is_counted);

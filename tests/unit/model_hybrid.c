@@ -102,6 +102,17 @@ START_TEST(keys_that_would_change_the_answer_are_refused) {
 }
 END_TEST
 
+// The released files say it beside the sizes of the text model only.
+START_TEST(the_type_of_weights_may_stand_beside_the_sizes) {
+    ck_assert_int_eq(accept("qwen3-5-moe", "torch_dtype", NULL).dtype, DTYPE_F32);
+    ck_assert_int_eq(accept("qwen3-5-moe", "torch_dtype", "\"float16\"").dtype, DTYPE_F16);
+    ck_assert_int_eq(accept("qwen3-5-moe", "dtype", "\"float16\"").dtype, DTYPE_F16);
+    refuse("qwen3-5-moe", "dtype", "\"int8\"", "text_config: dtype \"int8\" is not supported");
+    // What the whole model says counts.
+    ck_assert_int_eq(accept("kimi-k25", "torch_dtype", "\"float16\"").dtype, DTYPE_BF16);
+}
+END_TEST
+
 START_TEST(absent_keys_are_what_the_class_says) {
     ck_assert_int_eq(accept("qwen3-next", "norm_topk_prob", NULL).router.renorm, RENORM_L1);
     ck_assert_int_eq(accept("qwen3-next", "norm_topk_prob", "false").router.renorm, RENORM_NONE);
@@ -148,6 +159,7 @@ int main(void) {
     tcase_add_test(c, every_size_of_recurrent_layers_is_bounded_by_name);
     tcase_add_test(c, kinds_of_layers_come_from_the_list_or_the_interval);
     tcase_add_test(c, keys_that_would_change_the_answer_are_refused);
+    tcase_add_test(c, the_type_of_weights_may_stand_beside_the_sizes);
     tcase_add_test(c, absent_keys_are_what_the_class_says);
     tcase_add_test(c, what_predicts_further_tokens_and_sees_is_left_out);
     Suite *s = suite_create("model_hybrid");
