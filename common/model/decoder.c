@@ -47,6 +47,21 @@ static void read_heads(struct config_reader *r, struct model_spec *spec, const c
     spec->attn_scale = spec->head_dim == 0 ? 0 : decoder_head_scale(spec->head_dim);
 }
 
+// "gelu" is the exact one elsewhere; the families that have d->gelu mean the form with tanh by it.
+static void expect_activation(struct config_reader *r, const struct decoder_defaults *d) {
+    static const char *const forms[] = {"gelu", "gelu_new", "gelu_pytorch_tanh"};
+    const char *key = "hidden_act";
+    if (!d->gelu) {
+        config_expect_text(r, key, "silu");
+        return;
+    }
+    const char *name = config_text_or(r, key, forms[0]);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
+        if (strcmp(name, forms[i]) == 0) return;
+    config_refuse(r, "%s \"%.64s\" is not supported, only \"gelu\" (the form with tanh)", key,
+                  name);
+}
+
 void decoder_read(struct config_reader *r, struct model_spec *spec,
                   const struct decoder_defaults *d) {
     decoder_refuse_quantised(r);
@@ -60,7 +75,7 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
     spec->tied_embeddings = config_flag_or(r, "tie_word_embeddings", false);
     read_heads(r, spec, d->head_dim == NULL ? "head_dim" : d->head_dim);
     decoder_read_rope(r, spec, d);
-    config_expect_text(r, "hidden_act", "silu");
+    expect_activation(r, d);
 }
 
 // Of a feed-forward network's three matrices, whose kinds stand behind each other.

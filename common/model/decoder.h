@@ -18,6 +18,7 @@ struct decoder_defaults {
     float partial_rotary; // the rotated part of a head; 0 = all, and the class reads no such key
     bool mrope;           // rotary keys that lay out images are taken: of text they change nothing
     bool clamp_position;  // more positions than POSITIONS_MAX are taken, and count as that
+    bool gelu;            // the activation is GELU in the form with tanh, not silu
 };
 
 // Sizes, norms, rotary settings, activation, tied embeddings; refuses quantised checkpoints. Leaves

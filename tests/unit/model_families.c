@@ -241,6 +241,20 @@ START_TEST(grok_refuses_what_programs_read_differently) {
 }
 END_TEST
 
+START_TEST(grok_takes_gelu_and_no_other_activation) {
+    static const char *const models[] = {"grok-1", "grok-2"};
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(accept(models[i], "{\"hidden_act\": \"gelu\"}").activation, ACT_GEGLU);
+        accept(models[i], "{\"hidden_act\": \"gelu_pytorch_tanh\"}");
+        accept(models[i], "{\"hidden_act\": \"gelu_new\"}");
+        accept(models[i], "{\"hidden_act\": null}");
+        refuse(models[i], "{\"hidden_act\": \"silu\"}", "hidden_act \"silu\"");
+        refuse(models[i], "{\"hidden_act\": 3}", "hidden_act");
+    }
+    refuse("tiny-mixtral", "{\"hidden_act\": \"gelu\"}", "hidden_act \"gelu\"");
+}
+END_TEST
+
 START_TEST(an_absent_window_is_the_default_and_null_is_none) {
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": \"absent\"}").sliding_window, 4096);
     ck_assert_uint_eq(accept("mistral", "{\"sliding_window\": null}").sliding_window, 0);
@@ -339,6 +353,7 @@ int main(void) {
     tcase_add_test(c, kimi_k25_is_its_text_model_without_the_vision_tower);
     tcase_add_test(c, released_grok_files_are_read_whole);
     tcase_add_test(c, grok_refuses_what_programs_read_differently);
+    tcase_add_test(c, grok_takes_gelu_and_no_other_activation);
     tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
     tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
     tcase_add_test(c, sizes_of_sparse_attention_that_do_not_fit_are_refused_by_name);

@@ -84,9 +84,10 @@ static void read_grok2(struct config_reader *r, struct model_spec *spec) {
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
-    decoder_read(&r, spec,
-                 &(struct decoder_defaults){
-                     .max_position = 8192, .rope_theta = 10000.0f, .norm_eps = 1e-5f});
+    decoder_read(
+        &r, spec,
+        &(struct decoder_defaults){
+            .max_position = 8192, .rope_theta = 10000.0f, .norm_eps = 1e-5f, .gelu = true});
     read_shared(&r, spec);
     if (is_grok1(spec))
         read_grok1(&r, spec);
