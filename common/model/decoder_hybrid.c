@@ -22,6 +22,14 @@ static void read_layer_types(struct config_reader *r, struct model_spec *spec) {
     }
 }
 
+// What the norm of a delta net's output is multiplied by. Some files name it; no class of these
+// families asks.
+static void expect_output_gate(struct config_reader *r) {
+    const char *key = "output_gate_type", *name = config_text_or(r, key, "silu");
+    if (strcmp(name, "silu") != 0 && strcmp(name, "swish") != 0)
+        config_refuse(r, "%s \"%.64s\" is not supported, only \"silu\" and \"swish\"", key, name);
+}
+
 void decoder_read_hybrid(struct config_reader *r, struct model_spec *spec) {
     read_layer_types(r, spec);
     // What the reference assumes when one of these is absent fits no model but one.
@@ -38,6 +46,7 @@ void decoder_read_hybrid(struct config_reader *r, struct model_spec *spec) {
     spec->qk_norm = QK_NORM_HEAD;
     spec->norm_from_one = true;
     spec->attn_gate = true;
+    expect_output_gate(r);
     if (!config_flag_or(r, "attn_output_gate", true))
         config_refuse(r, "attn_output_gate false is not supported");
 }

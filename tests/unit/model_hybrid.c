@@ -9,24 +9,43 @@
 #include "common/model/spec.h"
 #include "tests/harness/suite.h"
 
-// The config.json of a checkpoint with one key, of the text model, set or (NULL) taken out.
-static int parse(struct model_spec *out, const char *model, const char *key, const char *value,
-                 struct err_text *e) {
+static json_t *config_of(const char *model) {
     char path[256];
     snprintf(path, sizeof path, TEST_DATA "/models/%s/config.json", model);
     json_t *config = json_load_file(path, 0, NULL);
     ck_assert_ptr_nonnull(config);
-    json_t *text = json_object_get(config, "text_config"), *sizes = text != NULL ? text : config;
+    return config;
+}
+
+// One key is set or (NULL) taken out.
+static void put(json_t *object, const char *key, const char *value) {
     if (value == NULL)
-        json_object_del(sizes, key);
+        json_object_del(object, key);
     else
-        json_object_set_new(sizes, key, json_loads(value, JSON_DECODE_ANY, NULL));
+        json_object_set_new(object, key, json_loads(value, JSON_DECODE_ANY, NULL));
+}
+
+// Of the text model.
+static json_t *sizes_of(json_t *config) {
+    json_t *text = json_object_get(config, "text_config");
+    return text != NULL ? text : config;
+}
+
+static int parse_config(struct model_spec *out, json_t *config, struct err_text *e) {
     char *bytes = json_dumps(config, 0);
     int rc =
         spec_parse(out, &(struct spec_source){.config = bytes, .config_bytes = strlen(bytes)}, e);
     free(bytes);
     json_decref(config);
     return rc;
+}
+
+// The config.json of a checkpoint with one key of the text model changed.
+static int parse(struct model_spec *out, const char *model, const char *key, const char *value,
+                 struct err_text *e) {
+    json_t *config = config_of(model);
+    put(sizes_of(config), key, value);
+    return parse_config(out, config, e);
 }
 
 static struct model_spec accept(const char *model, const char *key, const char *value) {
@@ -93,12 +112,40 @@ END_TEST
 
 START_TEST(keys_that_would_change_the_answer_are_refused) {
     refuse("qwen3-5-moe", "attn_output_gate", "false", "attn_output_gate");
+    refuse("qwen3-5-moe", "output_gate_type", "\"sigmoid\"", "output_gate_type \"sigmoid\"");
+    accept("qwen3-5-moe", "output_gate_type", "\"swish\"");
+    accept("qwen3-next", "output_gate_type", "\"silu\"");
     refuse("qwen3-next", "hidden_act", "\"gelu\"", "hidden_act");
     refuse("qwen3-5-moe", "tie_word_embeddings", "true", "tie_word_embeddings");
     refuse("qwen3-next", "rope_scaling",
            "{\"rope_type\": \"default\", \"mrope_section\": [1, 1, 1]}", "mrope_section");
     refuse("qwen3-5-moe", "rope_parameters", "{\"rope_type\": \"default\", \"other\": 1}", "other");
     refuse("qwen3-next", "quantization_config", "{\"quant_method\": \"fp8\"}", "fp8");
+}
+END_TEST
+
+// Whether the embedding is tied, when the whole model and its text model say so of it; -1 when that
+// is refused.
+static int tied(const char *whole, const char *text) {
+    struct model_spec spec;
+    struct err_text e = {""};
+    json_t *config = config_of("qwen3-5-moe");
+    put(config, "tie_word_embeddings", whole);
+    put(sizes_of(config), "tie_word_embeddings", text);
+    if (parse_config(&spec, config, &e) == 0) return spec.tied_embeddings;
+    ck_assert_msg(strstr(e.text, "tie_word_embeddings") != NULL, "%s", e.text);
+    return -1;
+}
+
+START_TEST(the_whole_model_says_whether_its_embedding_is_tied) {
+    ck_assert_int_eq(tied("true", "true"), 1);
+    ck_assert_int_eq(tied("true", NULL), 1);
+    ck_assert_int_eq(tied("true", "false"), -1);
+    ck_assert_int_eq(tied("false", "true"), -1);
+    ck_assert_int_eq(tied("\"yes\"", NULL), -1);
+    ck_assert_int_eq(tied(NULL, "true"), 0);
+    ck_assert_int_eq(tied("null", "true"), 0);
+    ck_assert_int_eq(tied(NULL, NULL), 0);
 }
 END_TEST
 
@@ -159,6 +206,7 @@ int main(void) {
     tcase_add_test(c, every_size_of_recurrent_layers_is_bounded_by_name);
     tcase_add_test(c, kinds_of_layers_come_from_the_list_or_the_interval);
     tcase_add_test(c, keys_that_would_change_the_answer_are_refused);
+    tcase_add_test(c, the_whole_model_says_whether_its_embedding_is_tied);
     tcase_add_test(c, the_type_of_weights_may_stand_beside_the_sizes);
     tcase_add_test(c, absent_keys_are_what_the_class_says);
     tcase_add_test(c, what_predicts_further_tokens_and_sees_is_left_out);

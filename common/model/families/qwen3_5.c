@@ -32,14 +32,18 @@ static void read_ffn(struct config_reader *r, struct model_spec *spec) {
     };
 }
 
-// The whole model's key decides; files may repeat it beside the sizes, but not otherwise.
+// The whole model's key decides, and is false where it is absent. Files may repeat it beside the
+// sizes, but not say otherwise there.
 static void read_tied(struct config_reader *r, struct model_spec *spec, const json_t *config) {
     const char *key = "tie_word_embeddings";
-    const json_t *whole = json_object_get(config, key);
-    if (!is_nested(spec) || !json_is_boolean(whole)) return;
-    if (config_value(r, key) != NULL && json_is_true(whole) != spec->tied_embeddings)
+    if (!is_nested(spec)) return;
+    struct config_reader whole = {.object = config, .file = "config.json", .e = r->e, .rc = r->rc};
+    bool tied = config_flag_or(&whole, key, false);
+    r->rc = whole.rc;
+    if (config_value(&whole, key) != NULL && config_value(r, key) != NULL &&
+        tied != spec->tied_embeddings)
         config_refuse(r, "%s and that of the whole model differ", key);
-    spec->tied_embeddings = json_is_true(whole);
+    spec->tied_embeddings = tied;
 }
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
