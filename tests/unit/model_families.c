@@ -303,12 +303,22 @@ static void expect_shared(const char *patch, const char *want) {
                       patch, i);
 }
 
-START_TEST(layers_that_share_chosen_keys_are_named_in_three_ways) {
+START_TEST(layers_that_share_chosen_keys_are_named_in_four_ways) {
     expect_shared("{\"index_topk_freq\": \"absent\"}", "FFFF");
     expect_shared("{\"index_topk_freq\": 2}", "FFSF");
     expect_shared("{\"index_topk_freq\": 4, \"index_skip_topk_offset\": 1}", "FSSS");
     expect_shared("{\"index_topk_pattern\": \"FSSF\"}", "FSSF");
     expect_shared("{\"indexer_types\": [\"full\", \"full\", \"full\", \"shared\"]}", "FFFS");
+    expect_shared("{\"index_topk_pattern\": [\"full\", \"shared\", \"full\", \"shared\"]}", "FSFS");
+    expect_shared("{\"index_topk_freq\": 1, \"index_skip_topk_offset\": 0}", "FFFF");
+    expect_shared("{\"index_topk_freq\": 0}", "FFFF");
+    refuse("glm5", "{\"index_topk_freq\": 2, \"index_skip_topk_offset\": 0}",
+           "the first layer has none before it");
+    refuse("glm5", "{\"index_topk_pattern\": [\"full\", \"S\", \"full\", \"full\"]}",
+           "index_topk_pattern has an entry");
+    refuse("glm5", "{\"index_topk_pattern\": [\"full\"]}", "index_topk_pattern must be a list");
+    refuse("glm5", "{\"index_topk_pattern\": 4}", "index_topk_pattern must be a list");
+    refuse("glm5", "{\"index_skip_topk_offset\": -1}", "index_skip_topk_offset");
     refuse("glm5", "{\"index_topk_pattern\": \"SFFF\"}", "the first layer has none before it");
     refuse("glm5", "{\"index_topk_pattern\": \"FFF\"}", "index_topk_pattern");
     refuse("glm5", "{\"index_topk_pattern\": \"FFFX\"}", "index_topk_pattern");
@@ -357,7 +367,7 @@ int main(void) {
     tcase_add_test(c, an_absent_window_is_the_default_and_null_is_none);
     tcase_add_test(c, a_shared_expert_without_layers_for_it_has_a_width_that_is_bounded);
     tcase_add_test(c, sizes_of_sparse_attention_that_do_not_fit_are_refused_by_name);
-    tcase_add_test(c, layers_that_share_chosen_keys_are_named_in_three_ways);
+    tcase_add_test(c, layers_that_share_chosen_keys_are_named_in_four_ways);
     tcase_add_test(c, layers_with_experts_may_be_named_one_by_one);
     tcase_add_test(c, sparse_attention_runs_absorbed_only);
     Suite *s = suite_create("model_families");

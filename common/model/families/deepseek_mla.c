@@ -22,34 +22,43 @@ static bool is_glm(const struct model_spec *spec) {
     return strcmp(spec->architecture, "GlmMoeDsaForCausalLM") == 0;
 }
 
-static void share_keys(struct config_reader *r, struct model_spec *spec, uint32_t layer,
-                       const char *kind) {
-    if (kind != NULL && strcmp(kind, "shared") == 0)
-        spec->layer_flags[layer] |= LAYER_SAME_KEYS;
-    else if (kind == NULL || strcmp(kind, "full") != 0)
-        config_refuse(r, "indexer_types has an entry that is neither \"full\" nor \"shared\"");
+static void share_by_names(struct config_reader *r, struct model_spec *spec, const char *key,
+                           const json_t *names) {
+    if (!json_is_array(names) || json_array_size(names) != spec->n_layers)
+        config_refuse(r, "%s must be a list of num_hidden_layers %u names", key, spec->n_layers);
+    for (uint32_t i = 0; r->rc == 0 && i < spec->n_layers; i++) {
+        const char *kind = json_string_value(json_array_get(names, i));
+        bool shared = kind != NULL && strcmp(kind, "shared") == 0;
+        if (!shared && (kind == NULL || strcmp(kind, "full") != 0))
+            config_refuse(r, "%s has an entry that is neither \"full\" nor \"shared\"", key);
+        if (shared) spec->layer_flags[i] |= LAYER_SAME_KEYS;
+    }
 }
 
-// A list, or letters, or a frequency behind the first layers.
+static void share_by_letters(struct config_reader *r, struct model_spec *spec, const char *key,
+                             const char *letters) {
+    if (strlen(letters) != spec->n_layers || strspn(letters, "FS") != spec->n_layers)
+        config_refuse(r, "%s must be num_hidden_layers %u letters F or S", key, spec->n_layers);
+    for (uint32_t i = 0; r->rc == 0 && i < spec->n_layers; i++)
+        if (letters[i] == 'S') spec->layer_flags[i] |= LAYER_SAME_KEYS;
+}
+
+// A list, or letters or a list under an older key, or a frequency behind the first layers.
 static void read_shared_keys(struct config_reader *r, struct model_spec *spec) {
-    const json_t *types = config_value(r, "indexer_types");
-    const char *letters = config_text_or(r, "index_topk_pattern", NULL);
-    uint32_t every = config_size_or(r, "index_topk_freq", LAYERS_MAX, 1),
-             first = config_size_or(r, "index_skip_topk_offset", LAYERS_MAX, 2);
-    if (r->rc != 0) return;
-    if (types != NULL && (!json_is_array(types) || json_array_size(types) != spec->n_layers))
-        config_refuse(r, "indexer_types must be a list of num_hidden_layers %u names",
-                      spec->n_layers);
-    if (types == NULL && letters != NULL &&
-        (strlen(letters) != spec->n_layers || strspn(letters, "FS") != spec->n_layers))
-        config_refuse(r, "index_topk_pattern must be num_hidden_layers %u letters F or S",
-                      spec->n_layers);
-    for (uint32_t i = 0; r->rc == 0 && i < spec->n_layers; i++) {
-        bool full = i < first || (i - first + 1) % every == 0;
-        if (types != NULL)
-            share_keys(r, spec, i, json_string_value(json_array_get(types, i)));
-        else if (letters != NULL ? letters[i] == 'S' : !full)
-            spec->layer_flags[i] |= LAYER_SAME_KEYS;
+    const char *older = "index_topk_pattern";
+    const json_t *types = config_value(r, "indexer_types"), *pattern = config_value(r, older);
+    uint32_t every = config_count_or(r, "index_topk_freq", LAYERS_MAX, 1),
+             first = config_count_or(r, "index_skip_topk_offset", LAYERS_MAX, 2);
+    if (every == 0) every = 1; // as the class takes it
+    if (types != NULL) {
+        share_by_names(r, spec, "indexer_types", types);
+    } else if (json_is_string(pattern)) {
+        share_by_letters(r, spec, older, json_string_value(pattern));
+    } else if (pattern != NULL) {
+        share_by_names(r, spec, older, pattern);
+    } else {
+        for (uint32_t i = first; r->rc == 0 && i < spec->n_layers; i++)
+            if ((i - first + 1) % every != 0) spec->layer_flags[i] |= LAYER_SAME_KEYS;
     }
 }
 
