@@ -57,12 +57,14 @@ static int refuse(const char *command, const char *reason) {
 }
 
 static int run_command(struct ctl *c, const char *command, const char *prompt) {
+    static const char needs[] = ": needs a FOLDER, the model's";
+    bool has_folder = prompt != NULL && prompt[0] != '\0';
     if (strcmp(command, "chat") == 0)
         return prompt != NULL ? chat_command(c, prompt) : refuse(command, ": needs a PROMPT");
     if (strcmp(command, "verify") == 0)
-        return prompt != NULL ? verify_command(c, prompt) : refuse(command, ": needs a FOLDER");
+        return has_folder ? verify_command(c, prompt) : refuse(command, needs);
     if (strcmp(command, "plan") == 0)
-        return prompt != NULL ? plan_command(c, prompt) : refuse(command, ": needs a FOLDER");
+        return has_folder ? plan_command(c, prompt) : refuse(command, needs);
     int (*run)(struct ctl *) = strcmp(command, "bench") == 0     ? bench_command
                                : strcmp(command, "experts") == 0 ? experts_command
                                : strcmp(command, "ready") == 0   ? ready_command

@@ -16,9 +16,14 @@
 #define ROWS_MAX 64
 
 static struct layout_wish wish_of(const struct parallel_options *p) {
-    struct layout_wish w = {p->workers,     p->pipeline_size, p->data_size,
-                            p->tensor_size, p->expert_size,   p->expert_tensor_size};
-    if (w.n_ranks == 0) w.n_ranks = wish_workers(&w);
+    struct layout_wish w = {.n_ranks = p->workers,
+                            .derived = p->workers == 0,
+                            .pp = p->pipeline_size,
+                            .dp = p->data_size,
+                            .tp = p->tensor_size,
+                            .ep = p->expert_size,
+                            .etp = p->expert_tensor_size};
+    if (w.derived) w.n_ranks = wish_workers(&w);
     return w;
 }
 

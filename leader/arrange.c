@@ -3,45 +3,44 @@
 #include "leader/arrange.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "common/base/cgroup.h"
 #include "common/base/log.h"
 #include "common/model/layout_table.h"
 
 #define ROWS_MAX 32
 
 static struct layout_wish wish_of(const struct parallel_options *p) {
-    return (struct layout_wish){p->workers,     p->pipeline_size, p->data_size,
-                                p->tensor_size, p->expert_size,   p->expert_tensor_size};
+    return (struct layout_wish){.n_ranks = p->workers,
+                                .derived = p->workers_derived,
+                                .pp = p->pipeline_size,
+                                .dp = p->data_size,
+                                .tp = p->tensor_size,
+                                .ep = p->expert_size,
+                                .etp = p->expert_tensor_size};
 }
 
 int arrange_count(struct leader_options *o, struct err_text *e) {
     const struct layout_wish wish = wish_of(&o->parallel);
     uint32_t asked = wish_workers(&wish), *n = &o->parallel.workers;
+    char flags[WISH_TEXT_MAX];
+    o->parallel.workers_derived = *n == 0;
     if (*n == 0 && o->lws_group_size > 1) *n = o->lws_group_size - 1;
     if (*n == 0) *n = o->local_workers > asked ? o->local_workers : asked;
     if (*n <= RANKS_MAX) return 0;
-    return err_set(e, ERR_FATAL_CONFIG,
-                   "--pipeline-parallel-size, --data-parallel-size, --tensor-parallel-size: their "
-                   "product is above %d workers",
-                   RANKS_MAX);
+    wish_text(flags, &wish); // of the sizes: all other numbers are within their options' bounds
+    return wish_too_many(flags, e);
 }
 
-// What this machine could give to all of its workers together; 0 = not known.
-static uint64_t free_memory(void) {
-    char line[128];
-    unsigned long long kib = 0;
-    FILE *f = fopen("/proc/meminfo", "re");
-    if (f == NULL) return 0;
-    while (kib == 0 && fgets(line, sizeof line, f) != NULL)
-        (void)sscanf(line, "MemAvailable: %llu", &kib);
-    fclose(f);
-    return (uint64_t)kib * 1024;
-}
-
-static uint64_t worker_memory(const struct leader_options *o) {
-    uint64_t given = o->parallel.worker_memory;
-    return given != 0 || o->local_workers == 0 ? given : free_memory() / o->local_workers;
+// A worker on this machine looks at the same limits, and takes its part of them.
+uint64_t arrange_memory(const struct leader_options *o, const char *given) {
+    uint64_t bytes;
+    if (o->parallel.worker_memory != 0) return o->parallel.worker_memory;
+    if (o->local_workers == 0 || o->local_workers != o->parallel.workers) return 0;
+    if (given != NULL && options_bytes(given, &bytes) && bytes != 0) return bytes;
+    return cgroup_memory_bytes() / o->local_workers;
 }
 
 static void print(const struct layout_table *table, const struct layout_need *need) {
@@ -71,8 +70,9 @@ static void explain(const struct layout *l, const struct leader_options *o,
 int arrange_layout(struct layout *out, const struct leader_options *o,
                    const struct footprint_model *model, struct err_text *e) {
     const struct layout_wish wish = wish_of(&o->parallel);
-    const struct layout_need need = {
-        .model = model, .n_tokens = o->max_model_len, .memory_bytes = worker_memory(o)};
+    const struct layout_need need = {.model = model,
+                                     .n_tokens = o->max_model_len,
+                                     .memory_bytes = arrange_memory(o, getenv("MOESAIC_MEMORY"))};
     int err = layout_choose(out, &wish, &need, e);
     if (err == 0) explain(out, o, &need);
     return err;

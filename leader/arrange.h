@@ -6,6 +6,11 @@
 #include "common/conf/options.h"
 #include "common/model/choice.h"
 
+// How much memory each worker can have for the choice of a layout, 0 = not known: as given, else
+// what local workers are told (given: MOESAIC_MEMORY, which they have from this process, or NULL)
+// or find, when there are no others.
+uint64_t arrange_memory(const struct leader_options *o, const char *given);
+
 // Sets o->parallel.workers: as given, else of the LeaderWorkerSet group, else as many as the sizes
 // or --local-workers ask for.
 int arrange_count(struct leader_options *o, struct err_text *e);

@@ -1,8 +1,7 @@
-// cores.h: which CPUs and how much memory this process may use, and its share when several workers
-// live on one machine.
+// cores.h: which CPUs this process may use, and its share when several workers live on one machine.
 //
-// Reads the cpuset (sched_getaffinity) and the cgroup's limits, version 2 or 1, at every level that
-// is visible. Any thread; called at start and at a Welcome, never in a step.
+// Reads the cpuset (sched_getaffinity) and the cgroup's limits. Any thread; called at start and at
+// a Welcome, never in a step.
 #ifndef MOESAIC_WORKER_CORES_H
 #define MOESAIC_WORKER_CORES_H
 
@@ -34,14 +33,8 @@ struct core_share {
 void cores_share(struct core_share *out, const struct core_set *set, uint32_t host_index,
                  uint32_t n_on_host, uint32_t wanted);
 
-// Bytes this process may still use: what the machine has available, or what the cgroup leaves,
-// whichever is less.
-uint64_t cores_memory_bytes(void);
-
-// Parsers behind the above, for tests. False when the text is not of the form or says "no limit".
+// The parser behind the above, for tests. False when the text is not of the form or says "no
+// limit".
 bool cores_parse_cpu_max(const char *text, double *cpus); // "200000 100000"
-bool cores_parse_bytes(const char *text, uint64_t *bytes);
-// The path of a controller ("" = version 2) in the text of /proc/self/cgroup.
-bool cores_parse_cgroup(const char *text, const char *controller, char *path, uint32_t path_bytes);
 
 #endif

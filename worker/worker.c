@@ -11,6 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/cgroup.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -87,7 +88,7 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
     w->config = *config;
     w->ops = ops;
     cores_read(&w->cores);
-    w->memory_bytes = config->memory_bytes != 0 ? config->memory_bytes : cores_memory_bytes();
+    w->memory_bytes = config->memory_bytes != 0 ? config->memory_bytes : cgroup_memory_bytes();
     env_random(config->env, &w->instance, sizeof w->instance);
     link_host_name(w->host, sizeof w->host);
     if (config->name != NULL)

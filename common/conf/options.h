@@ -101,6 +101,9 @@ int options_read_yaml(const char *path, const struct yaml_sink *sink, struct err
 int options_parse_yaml(const char *text, size_t bytes, const char *name,
                        const struct yaml_sink *sink, struct err_text *e);
 
+// A value of OPTION_BYTES: "512MiB". False: it is none.
+bool options_bytes(const char *text, uint64_t *out);
+
 // --- the programs' own structs and tables (options_tables.c)
 
 // How leader and workers know each other.
@@ -112,7 +115,8 @@ struct control_options {
 
 // How the workers of a group are arranged. 0 = chosen.
 struct parallel_options {
-    uint32_t workers; // 0 = from the others
+    uint32_t workers;     // 0 = from the others
+    bool workers_derived; // not an option: workers follows from the others
     uint32_t pipeline_size, data_size, tensor_size, expert_size, expert_tensor_size;
     uint64_t worker_memory; // 0 = not known, or this machine's share
 };

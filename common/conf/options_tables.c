@@ -8,16 +8,15 @@
 #define WORKER(field) .offset = offsetof(struct worker_options, field)
 
 // Options that both programs have.
-#define PARALLEL_OPTIONS(AT)                                                                       \
+#define PARALLEL_OPTIONS(AT, MEMORY)                                                               \
     {"workers",                                                                                    \
      OPTION_UINT,                                                                                  \
      AT(parallel.workers),                                                                         \
      .fallback = "0",                                                                              \
      .argument = "N",                                                                              \
      .max = RANKS_MAX,                                                                             \
-     .help =                                                                                       \
-         "Workers that make a group. 0: one less than lws-group-size, else the product of the "    \
-         "parallel sizes or local-workers, whichever is more."},                                   \
+     .help = "Workers that make a group. 0: one less than lws-group-size, else what the parallel " \
+             "sizes need or local-workers, whichever is more."},                                   \
         {"pipeline-parallel-size",                                                                 \
          OPTION_UINT,                                                                              \
          AT(parallel.pipeline_size),                                                               \
@@ -60,9 +59,8 @@
     {                                                                                              \
         "worker-memory", OPTION_BYTES, AT(parallel.worker_memory),                                 \
             .fallback = "0", .argument = "SIZE",                                                   \
-            .help = "Memory of each worker, for the choice of sizes that are not given. 0: local " \
-                    "workers' "                                                                    \
-                    "share of this machine's; of others it is not known, and everything fits."     \
+            .help =                                                                                \
+                "Memory of each worker, for the choice of sizes that are not given. 0: " MEMORY    \
     }
 
 #define TYPE_OPTIONS(AT)                                                                           \
@@ -171,7 +169,9 @@ static const struct option leader_options[] = {
      .help =
          "A gRPC connection older than this (give or take a tenth) takes no more calls, so that "
          "clients spread over new servers; those it has go on. 0: never."},
-    PARALLEL_OPTIONS(LEADER),
+    PARALLEL_OPTIONS(
+        LEADER, "local workers' share of this machine's, when there are no others; else it is not "
+                "known, and everything fits."),
     {"local-workers", OPTION_UINT, LEADER(local_workers), .fallback = "0", .argument = "N",
      .max = RANKS_MAX,
      .help = "Workers of the group that the leader starts on this machine, keeps running and stops "
@@ -298,7 +298,7 @@ static const struct option ctl_options[] = {
      .help = "bench: how many requests run at once, one row each; 1,8,64 without --rate."},
     {"requests", OPTION_UINT, CTL(requests), .fallback = "0", .argument = "N", .max = 1000000,
      .help = "bench: requests of each row; 0: 64, or eight times the concurrency."},
-    PARALLEL_OPTIONS(CTL),
+    PARALLEL_OPTIONS(CTL, "it is not known, and everything fits."),
     TYPE_OPTIONS(CTL),
     {"max-model-len", OPTION_UINT, CTL(max_model_len), .fallback = "0", .argument = "TOKENS",
      .max = POSITIONS_MAX,

@@ -37,7 +37,7 @@ static bool parse_unit(const char *unit, double *factor) {
     return true;
 }
 
-static bool parse_bytes(const char *text, uint64_t *out) {
+bool options_bytes(const char *text, uint64_t *out) {
     double value, factor;
     const char *unit;
     if (!parse_number(text, &value, &unit) || !parse_unit(unit, &factor)) return false;
@@ -96,7 +96,7 @@ static int set_share(struct memory_share *field, const char *text, const char *w
         *field = (struct memory_share){.percent = (uint32_t)percent};
         return 0;
     }
-    if (!parse_bytes(text, &bytes) || bytes == 0)
+    if (!options_bytes(text, &bytes) || bytes == 0)
         return bad_value(where, text, "a size (512MiB) or a share (20%)", e);
     *field = (struct memory_share){.bytes = bytes};
     return 0;
@@ -164,7 +164,7 @@ int option_set(const struct option *o, void *out, const struct option_text *valu
     case OPTION_INT:
     case OPTION_PORT: return set_integer(o, field, text, where, e);
     case OPTION_BYTES:
-        return parse_bytes(text, field) ? 0 : bad_value(where, text, "a size (512MiB, 2G)", e);
+        return options_bytes(text, field) ? 0 : bad_value(where, text, "a size (512MiB, 2G)", e);
     case OPTION_SHARE: return set_share(field, text, where, e);
     case OPTION_SECONDS: return set_seconds(o, field, text, where, e);
     case OPTION_FLOAT: return set_float(o, field, text, where, e);

@@ -10,9 +10,12 @@ void wish_text(char out[WISH_TEXT_MAX], const struct layout_wish *w) {
     const struct {
         const char *flag;
         uint32_t n;
-    } flags[] = {{"--workers", w->n_ranks},         {"--pipeline-parallel-size", w->pp},
-                 {"--data-parallel-size", w->dp},   {"--tensor-parallel-size", w->tp},
-                 {"--expert-parallel-size", w->ep}, {"--expert-tensor-parallel-size", w->etp}};
+    } flags[] = {{"--workers", w->derived ? 0 : w->n_ranks},
+                 {"--pipeline-parallel-size", w->pp},
+                 {"--data-parallel-size", w->dp},
+                 {"--tensor-parallel-size", w->tp},
+                 {"--expert-parallel-size", w->ep},
+                 {"--expert-tensor-parallel-size", w->etp}};
     size_t n = 0;
     out[0] = '\0';
     for (int i = 0; i < 6 && n < WISH_TEXT_MAX; i++) {
@@ -22,13 +25,17 @@ void wish_text(char out[WISH_TEXT_MAX], const struct layout_wish *w) {
     }
 }
 
+// Of sizes where 0 is 1.
+static uint64_t product(uint32_t a, uint32_t b) {
+    return (uint64_t)(a == 0 ? 1 : a) * (b == 0 ? 1 : b);
+}
+
 uint32_t wish_workers(const struct layout_wish *w) {
-    const uint32_t sizes[] = {w->pp, w->dp, w->tp};
-    uint64_t n = 1, places = (uint64_t)(w->ep == 0 ? 1 : w->ep) * (w->etp == 0 ? 1 : w->etp);
-    for (int i = 0; i < 3 && n <= RANKS_MAX; i++)
-        n *= sizes[i] == 0 ? 1 : sizes[i];
-    // Sizes of expert parallelism say how many workers a stage has, where nothing else does.
-    if (w->dp == 0 && w->tp == 0) n *= places;
+    uint64_t stage = product(w->dp, w->tp), places = product(w->ep, w->etp);
+    // Where one of DP and TP is open, it can be what the places of the experts need.
+    if ((w->dp == 0 || w->tp == 0) && places > stage) stage = places;
+    if (stage > RANKS_MAX) return RANKS_MAX + 1;
+    uint64_t n = product((uint32_t)stage, w->pp);
     return n > RANKS_MAX ? RANKS_MAX + 1 : (uint32_t)n;
 }
 
@@ -87,14 +94,20 @@ static struct layout completed(const struct layout_wish *w) {
     return l;
 }
 
+int wish_too_many(const char *flags, struct err_text *e) {
+    return err_set(e, ERR_FATAL_CONFIG, "%s: more than %d workers are not possible", flags,
+                   RANKS_MAX);
+}
+
 static int refuse(const struct layout_wish *w, const struct model_spec *s, struct err_text *e) {
-    const struct layout refused = completed(w);
     struct err_text why;
     char flags[WISH_TEXT_MAX];
+    wish_text(flags, w);
+    if (w->n_ranks > RANKS_MAX) return wish_too_many(flags, e);
+    const struct layout refused = completed(w);
     int err = legal_check(s, &refused, &why);
     check(err != 0);
-    wish_text(flags, w);
-    return err_set(e, err, "%s: %s", flags, why.text);
+    return err_set(e, err, "%s%s%s", flags, flags[0] != '\0' ? ": " : "", why.text);
 }
 
 int layout_choose(struct layout *out, const struct layout_wish *w, const struct layout_need *need,

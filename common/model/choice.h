@@ -7,6 +7,7 @@
 // 0 = not given.
 struct layout_wish {
     uint32_t n_ranks; // at least 1
+    bool derived;     // nobody wrote n_ranks: it follows from other options, and is not named
     uint32_t pp, dp, tp, ep, etp;
 };
 
@@ -20,8 +21,11 @@ struct layout_need {
 // The flags that were given, as a person wrote them: "--workers 8 --tensor-parallel-size 2".
 #define WISH_TEXT_MAX 192
 void wish_text(char out[WISH_TEXT_MAX], const struct layout_wish *wish);
+// ERR_FATAL_CONFIG: these flags ask for more than RANKS_MAX workers.
+int wish_too_many(const char *flags, struct err_text *e);
 
-// How many workers the sizes ask for, those not given taken as 1; at most RANKS_MAX + 1.
+// How many workers the sizes ask for, those not given taken as 1; more than RANKS_MAX is always
+// RANKS_MAX + 1. A stage whose DP or TP is not given has at least as many as its experts' places.
 uint32_t wish_workers(const struct layout_wish *wish);
 
 // Among the legal layouts with the sizes that were given, those that fit the memory (if none does,

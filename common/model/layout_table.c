@@ -36,15 +36,15 @@ static void write_meaning(struct buf *out, const struct layout_table *t) {
     const struct layout *l = t->layout;
     uint32_t n_experts = t->model->spec->router.n_experts;
     if (l->pp > 1)
-        buf_format(out, "  pp %-3u the %u layers are in %u stages of %u workers\n", l->pp,
+        buf_format(out, "  pp %-4u the %u layers are in %u stages of %u workers\n", l->pp,
                    t->model->spec->n_layers, l->pp, layout_stage_ranks(l));
-    buf_format(out, "  dp %-3u %u group%s with requests and a KV cache of %s own\n", l->dp, l->dp,
+    buf_format(out, "  dp %-4u %u group%s with requests and a KV cache of %s own\n", l->dp, l->dp,
                plural(l->dp), l->dp == 1 ? "its" : "their");
     if (l->tp > 1)
-        buf_format(out, "  tp %-3u %u workers share each request and split its attention\n", l->tp,
+        buf_format(out, "  tp %-4u %u workers share each request and split its attention\n", l->tp,
                    l->tp);
     if (n_experts == 0) return;
-    buf_format(out, "  ep %-3u the %u experts of a layer are on %u place%s", l->ep, n_experts,
+    buf_format(out, "  ep %-4u the %u experts of a layer are on %u place%s", l->ep, n_experts,
                l->ep, plural(l->ep));
     if (l->etp > 1) buf_format(out, ", each split over %u workers", l->etp);
     buf_text(out, "\n");

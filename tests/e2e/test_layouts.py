@@ -84,18 +84,18 @@ def test_a_worker_of_a_layout_may_be_killed(expected):
 
 
 @pytest.mark.parametrize("wanted, words", [
-    (["--tensor-parallel-size", "3"], "--workers 3 --tensor-parallel-size 3: tensor parallel 3 does not divide the 8 segments"),
+    (["--tensor-parallel-size", "3"], "--tensor-parallel-size 3: tensor parallel 3 does not divide the 8 segments"),
     (["--pipeline-parallel-size", "5"], "every stage needs a layer, and the model has 4; the nearest layouts are"),
     (["--workers", "3", "--tensor-parallel-size", "2"], "needs 2 workers, not 3; the nearest layouts are"),
-    (["--data-parallel-size", "2", "--expert-parallel-size", "4"], "--expert-parallel-size 4: data 2 x tensor 1 parallel is not expert 4"),
-    (["--tensor-parallel-size", "1024", "--data-parallel-size", "2"], "their product is above 1024 workers"),
+    (["--data-parallel-size", "2", "--tensor-parallel-size", "1", "--expert-parallel-size", "4"], "--expert-parallel-size 4: data 2 x tensor 1 parallel is not expert 4"),
+    (["--tensor-parallel-size", "1024", "--data-parallel-size", "2"], "more than 1024 workers"),
 ], ids=lambda x: x if isinstance(x, str) else "")
 def test_a_layout_that_cannot_be_is_refused_before_anything_starts(wanted, words):
     for command in ([BUILD / "moe-leader", "--model", MODEL, "--port", "0", "--control-port", "0", "--grpc-port", "0"],
                     [BUILD / "moectl", "plan", MODEL]):
         refused = subprocess.run([*command, *wanted], capture_output=True, text=True, timeout=30)
         assert refused.returncode == 2
-        assert words in refused.stdout + refused.stderr or (command[0].name == "moectl" and "1025" in refused.stderr)
+        assert words in refused.stdout + refused.stderr
 
 
 def test_a_plan_is_the_layout_that_is_taken():

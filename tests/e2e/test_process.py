@@ -25,7 +25,7 @@ def leader(*flags):
     (["--model", str(MODEL), "--port", "99999"], 2, "port"),
     (["--model", str(MODEL), "--host", "0.0.0.0"], 2, "--api-key-file"),
     (["--model", str(MODEL), "--max-model-len", "4096"], 2, "2048"),
-    (["--model", str(MODEL), "--data-parallel-size", "2", "--expert-parallel-size", "4"], 2, "--expert-parallel-size"),
+    (["--model", str(MODEL), "--data-parallel-size", "2", "--tensor-parallel-size", "1", "--expert-parallel-size", "4"], 2, "--expert-parallel-size"),
     (["--model", str(MODEL), "--host", "[::1]"], 2, "without brackets"),
     (["--model", "/nowhere"], 1, "/nowhere"),
 ])

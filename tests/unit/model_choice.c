@@ -144,6 +144,7 @@ START_TEST(sizes_that_are_not_given_are_chosen_by_the_rule) {
         {{.n_ranks = 8, .etp = 4}, 0, {8, 1, 8, 1, 2, 4}},
         {{.n_ranks = 8, .ep = 4}, 0, {8, 1, 8, 1, 4, 2}},
         {{.n_ranks = 12, .pp = 3, .tp = 2, .ep = 2}, 0, {12, 3, 2, 2, 2, 2}},
+        {{.n_ranks = 4, .dp = 2, .ep = 2, .etp = 2}, 0, {4, 1, 2, 2, 2, 2}},
         {{.n_ranks = 4}, 100 << 20, {4, 1, 4, 1, 4, 1}},
         {{.n_ranks = 4}, 6 << 20, {4, 1, 2, 2, 4, 1}},
         {{.n_ranks = 4}, 1, {4, 4, 1, 1, 1, 1}}, // nothing fits: the least
@@ -166,7 +167,12 @@ START_TEST(a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours) {
         {{.n_ranks = 2, .dp = 2, .ep = 4},
          "--workers 2 --data-parallel-size 2 --expert-parallel-size 4: data 2 x tensor 1 parallel "
          "is not expert 4 x expert tensor 1 parallel"},
-        {{.n_ranks = RANKS_MAX + 1}, "--workers 1025: number of workers 1025"},
+        {{.n_ranks = RANKS_MAX + 1}, "--workers 1025: more than 1024 workers are not possible"},
+        {{.n_ranks = RANKS_MAX + 1, .derived = true, .pp = 1024, .dp = 1024},
+         "--pipeline-parallel-size 1024 --data-parallel-size 1024: more than 1024 workers are not "
+         "possible"},
+        {{.n_ranks = 2, .derived = true, .dp = 2, .ep = 2, .etp = 2},
+         "--data-parallel-size 2 --expert-parallel-size 2 --expert-tensor-parallel-size 2: data 2"},
         {{.n_ranks = 2, .pp = RANKS_MAX, .dp = RANKS_MAX, .tp = RANKS_MAX}, "--workers 2 "},
         {{.n_ranks = 2, .ep = RANKS_MAX, .etp = RANKS_MAX}, "--workers 2 "},
     };
@@ -189,7 +195,12 @@ START_TEST(sizes_say_how_many_workers_they_need) {
                 {{.dp = 3}, 3},
                 {{.pp = 2, .tp = 4}, 8},
                 {{.pp = 2, .ep = 4, .etp = 2}, 16},
-                {{.dp = 2, .ep = 4}, 2},
+                {{.dp = 2, .ep = 4}, 4},
+                {{.dp = 2, .ep = 2, .etp = 2}, 4},
+                {{.pp = 2, .tp = 2, .ep = 4}, 8},
+                {{.tp = 4, .ep = 2}, 4},
+                {{.dp = 2, .tp = 2, .ep = 8}, 4},
+                {{.ep = 1024, .etp = 1024}, RANKS_MAX + 1},
                 {{.dp = 1024, .tp = 1024}, RANKS_MAX + 1},
                 {{.pp = 1024, .dp = 1024, .tp = 1024}, RANKS_MAX + 1}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -229,6 +240,19 @@ START_TEST(the_table_has_a_row_for_each_rank_within_80_columns) {
 }
 END_TEST
 
+START_TEST(large_sizes_stand_apart_from_their_meaning) {
+    open_model(SEEDLING, "auto");
+    const struct layout layout = layout_even(1024);
+    const struct layout_table table = {&model, &layout, 0, 1};
+    struct buf out;
+    buf_init(&out, 0);
+    layout_table_write(&out, &table);
+    buf_add(&out, "", 1);
+    ck_assert_msg(strstr(out.data, "  dp 1024 1024 groups with") != NULL, "%s", out.data);
+    buf_finish(&out);
+}
+END_TEST
+
 START_TEST(a_row_says_who_holds_what) {
     open_model(SEEDLING, "auto");
     const struct layout layout = {8, 2, 2, 2, 2, 2};
@@ -256,6 +280,7 @@ int main(void) {
     tcase_add_test(t, a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours);
     tcase_add_test(t, sizes_say_how_many_workers_they_need);
     tcase_add_test(t, the_table_has_a_row_for_each_rank_within_80_columns);
+    tcase_add_test(t, large_sizes_stand_apart_from_their_meaning);
     tcase_add_test(t, a_row_says_who_holds_what);
     Suite *s = suite_create("model_choice");
     suite_add_tcase(s, t);

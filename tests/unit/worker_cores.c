@@ -1,4 +1,4 @@
-// worker_cores.c: tests of how CPUs and memory are found and shared.
+// worker_cores.c: tests of how CPUs are found and shared.
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,7 +82,6 @@ START_TEST(cores_reads_this_machine) {
     ck_assert_uint_le(set.usable, set.n);
     for (uint32_t i = 1; i < set.n; i++)
         ck_assert_int_lt(set.cpus[i - 1], set.cpus[i]);
-    ck_assert_uint_ge(cores_memory_bytes(), 1 << 20);
 }
 END_TEST
 
@@ -98,32 +97,6 @@ START_TEST(cores_parses_the_quota_and_refuses_no_limit) {
 }
 END_TEST
 
-START_TEST(cores_parses_bytes_and_refuses_overflow) {
-    uint64_t bytes = 0;
-    ck_assert(cores_parse_bytes("536870912\n", &bytes));
-    ck_assert_uint_eq(bytes, 536870912);
-    ck_assert(!cores_parse_bytes("max\n", &bytes));
-    ck_assert(!cores_parse_bytes("-1\n", &bytes));
-    ck_assert(!cores_parse_bytes("99999999999999999999999\n", &bytes));
-    ck_assert(!cores_parse_bytes("12 MiB\n", &bytes));
-}
-END_TEST
-
-START_TEST(cores_finds_the_cgroup_of_each_version) {
-    const char *text = "4:memory:/a/b\n3:cpu,cpuacct:/c\n1:name=systemd:/d\n0::/e:f\n";
-    char path[64];
-    ck_assert(cores_parse_cgroup(text, "", path, sizeof path));
-    ck_assert_str_eq(path, "/e:f");
-    ck_assert(cores_parse_cgroup(text, "memory", path, sizeof path));
-    ck_assert_str_eq(path, "/a/b");
-    ck_assert(cores_parse_cgroup(text, "cpuacct", path, sizeof path));
-    ck_assert_str_eq(path, "/c");
-    ck_assert(!cores_parse_cgroup(text, "mem", path, sizeof path));
-    ck_assert(!cores_parse_cgroup(text, "memory", path, 3));
-    ck_assert(!cores_parse_cgroup("nonsense", "", path, sizeof path));
-}
-END_TEST
-
 int main(void) {
     Suite *suite = suite_create("worker_cores");
     TCase *tcase = tcase_create("cores");
@@ -133,8 +106,6 @@ int main(void) {
     tcase_add_test(tcase, cores_asked_for_threads_above_the_share_are_not_exclusive);
     tcase_add_test(tcase, cores_reads_this_machine);
     tcase_add_test(tcase, cores_parses_the_quota_and_refuses_no_limit);
-    tcase_add_test(tcase, cores_parses_bytes_and_refuses_overflow);
-    tcase_add_test(tcase, cores_finds_the_cgroup_of_each_version);
     suite_add_tcase(suite, tcase);
     return suite_run(suite);
 }

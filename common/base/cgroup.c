@@ -1,0 +1,130 @@
+// cgroup.c: see cgroup.h. Limits are read at each level from the process's own cgroup up to the
+// mount, because any of them binds.
+#include "common/base/cgroup.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/limits.h"
+
+#define FILE_TEXT_MAX 8192
+#define CGROUP_ROOT "/sys/fs/cgroup"
+
+bool cgroup_read_text(const char *path, char *buf, size_t bytes) {
+    FILE *f = fopen(path, "re");
+    if (f == NULL) return false;
+    size_t n = fread(buf, 1, bytes - 1, f);
+    bool ok = ferror(f) == 0 && n > 0;
+    fclose(f);
+    buf[n] = '\0';
+    return ok;
+}
+
+bool cgroup_parse_bytes(const char *text, uint64_t *bytes) {
+    char *end;
+    if (*text < '0' || *text > '9') return false; // "max", or a sign that strtoull would take
+    errno = 0;
+    unsigned long long value = strtoull(text, &end, 10);
+    if (errno != 0 || (*end != '\0' && *end != '\n')) return false;
+    *bytes = value;
+    return true;
+}
+
+// True when the comma-separated list holds name; an empty list is the one of version 2 and holds
+// only "".
+static bool list_has(const char *list, size_t list_bytes, const char *name) {
+    size_t name_bytes = strlen(name);
+    if (list_bytes == 0 || name_bytes == 0) return list_bytes == name_bytes;
+    const char *end = list + list_bytes;
+    while (list < end) {
+        const char *comma = memchr(list, ',', (size_t)(end - list));
+        size_t n = (size_t)((comma != NULL ? comma : end) - list);
+        if (n == name_bytes && memcmp(list, name, n) == 0) return true;
+        list += n + 1;
+    }
+    return false;
+}
+
+bool cgroup_parse_path(const char *text, const char *controller, char *path, uint32_t path_bytes) {
+    while (*text != '\0') {
+        size_t line_bytes = strcspn(text, "\n");
+        const char *first = memchr(text, ':', line_bytes);
+        const char *second =
+            first == NULL ? NULL : memchr(first + 1, ':', line_bytes - (size_t)(first + 1 - text));
+        if (second != NULL && list_has(first + 1, (size_t)(second - first - 1), controller)) {
+            size_t n = line_bytes - (size_t)(second + 1 - text);
+            if (n >= path_bytes) return false;
+            memcpy(path, second + 1, n);
+            path[n] = '\0';
+            return true;
+        }
+        text += line_bytes + (text[line_bytes] == '\n');
+    }
+    return false;
+}
+
+void cgroup_visit(const char *controller, void (*visit)(const char *folder, void *context),
+                  void *context) {
+    char text[FILE_TEXT_MAX], path[PATH_BYTES_MAX], folder[PATH_BYTES_MAX + 64];
+    if (!cgroup_read_text("/proc/self/cgroup", text, sizeof text)) return;
+    if (!cgroup_parse_path(text, controller, path, sizeof path)) return;
+    for (;;) {
+        snprintf(folder, sizeof folder, CGROUP_ROOT "%s%s%s", *controller != '\0' ? "/" : "",
+                 controller, path);
+        visit(folder, context);
+        char *slash = strrchr(path, '/');
+        if (slash == NULL || path[0] == '\0' || strcmp(path, "/") == 0) return;
+        *slash = '\0';
+    }
+}
+
+bool cgroup_read_number(const char *folder, const char *file, uint64_t *out) {
+    char path[PATH_BYTES_MAX + 128], text[256];
+    snprintf(path, sizeof path, "%s/%s", folder, file);
+    return cgroup_read_text(path, text, sizeof text) && cgroup_parse_bytes(text, out);
+}
+
+// What a cgroup leaves: its limit less what it uses, without the page cache that it would give
+// back.
+static void visit_memory(const char *folder, const char *limit_file, const char *usage_file,
+                         uint64_t *least) {
+    uint64_t limit, usage = 0, cache = 0;
+    char path[PATH_BYTES_MAX + 128], text[FILE_TEXT_MAX];
+    if (!cgroup_read_number(folder, limit_file, &limit)) return;
+    (void)cgroup_read_number(folder, usage_file, &usage);
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (cgroup_read_text(path, text, sizeof text)) {
+        const char *at = strstr(text, "inactive_file ");
+        if (at != NULL) cache = strtoull(at + sizeof "inactive_file " - 1, NULL, 10);
+    }
+    usage -= cache < usage ? cache : usage;
+    uint64_t left = usage < limit ? limit - usage : 0;
+    if (left < *least) *least = left;
+}
+
+static void visit_memory_v2(const char *folder, void *context) {
+    visit_memory(folder, "memory.max", "memory.current", context);
+}
+
+static void visit_memory_v1(const char *folder, void *context) {
+    visit_memory(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", context);
+}
+
+uint64_t cgroup_memory_bytes(void) {
+    char text[FILE_TEXT_MAX];
+    uint64_t least =
+        UINT64_C(1) << 30; // if nothing can be read: small, but enough to say so later by name
+    if (cgroup_read_text("/proc/meminfo", text, sizeof text)) {
+        const char *at = strstr(text, "MemAvailable:");
+        uint64_t kib = 0;
+        if (at != NULL && sscanf(at + sizeof "MemAvailable:" - 1, "%" SCNu64, &kib) == 1 &&
+            kib < UINT64_MAX >> 10)
+            least = kib << 10;
+    }
+    cgroup_visit("", visit_memory_v2, &least);
+    cgroup_visit("memory", visit_memory_v1, &least);
+    return least;
+}
