@@ -293,6 +293,7 @@ int grpc_health_create(struct grpc_health **out, struct grpc_server_host *h,
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++) {
         struct grpc_method method = methods[i];
         method.without_token = method.while_draining = true;
+        method.message_bytes_max = 2 * REQUEST_BYTES_LONGEST; // who is near it hears of the name
         method.first_ns = FIRST_NS;
         method.context = g;
         grpc_server_host_register(h, &method);

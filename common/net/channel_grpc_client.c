@@ -10,6 +10,7 @@
 #include <grpc/support/alloc.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/channel_impl.h"
@@ -116,7 +117,7 @@ static bool admit(struct channel_grpc_client *c) {
 static void on_message(struct channel_grpc_client *c, struct grpc_stream *s, bool ok) {
     uint8_t *data;
     size_t bytes;
-    int rc = grpc_stream_take(s, ok, &data, &bytes);
+    int rc = grpc_stream_take(s, ok, CONTROL_MESSAGE_BYTES_MAX, &data, &bytes);
     if (rc == ERR_AGAIN) return;
     struct channel_item *item = rc == 0 ? channel_item_make(CHANNEL_MESSAGE, 1, NULL) : NULL;
     if (item == NULL) {

@@ -86,6 +86,7 @@ int grpc_reflection_create(struct grpc_reflection **out, struct grpc_server_host
     }
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
         struct grpc_method method = {.path = paths[i],
+                                     .message_bytes_max = 2 * REFLECTION_REQUEST_BYTES_MAX,
                                      .first_ns = FIRST_NS,
                                      .calls_max = GRPC_REFLECTION_STREAMS_MAX,
                                      .context = r,

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
 #include "common/base/mem.h"
@@ -322,7 +323,7 @@ static void on_message(struct grpc_server_call *call, bool ok) {
     const struct grpc_method *m = call->method;
     uint8_t *data;
     size_t bytes;
-    int rc = grpc_stream_take(call->stream, ok, &data, &bytes);
+    int rc = grpc_stream_take(call->stream, ok, m->message_bytes_max, &data, &bytes);
     if (rc == 0) {
         atomic_store(&call->asked, true);
         m->message(m->context, call->state, data, bytes);
@@ -468,7 +469,11 @@ void grpc_server_host_register(struct grpc_server_host *h, const struct grpc_met
     check(!h->started && h->n_methods < GRPC_METHODS_MAX);
     check(method->path[0] == '/' && slash != NULL && slash - service < SERVICE_BYTES_MAX);
     snprintf(h->services[h->n_methods], SERVICE_BYTES_MAX, "%.*s", (int)(slash - service), service);
-    h->methods[h->n_methods++] = *method;
+    struct grpc_method *m = &h->methods[h->n_methods++];
+    *m = *method;
+    if (m->message_bytes_max == 0)
+        m->message_bytes_max =
+            h->message_bytes_max > 0 ? (uint32_t)h->message_bytes_max : REQUEST_BYTES_MAX;
 }
 
 static bool is_among(const char *const *names, size_t n, const char *name) {

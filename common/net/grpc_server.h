@@ -28,10 +28,11 @@ struct grpc_method {
     const char *path;    // "/moesaic.control.v1.Cluster/Join"
     bool without_token;  // may be called without a key
     bool while_draining; // may still be called when grpc_server_host_drain has told others to go
-    bool early_header;  // the client is told at once that its call was accepted, before any message
-    int64_t first_ns;   // a call without a message for this long is ended; 0: it may wait
-    uint32_t calls_max; // at once, others are refused; 0: no limit
-    int64_t end_ns;     // what an ending call gets to read what was sent; 0: a second
+    bool early_header; // the client is told at once that its call was accepted, before any message
+    uint32_t message_bytes_max; // of one received, unpacked; 0: the host's
+    int64_t first_ns;           // a call without a message for this long is ended; 0: it may wait
+    uint32_t calls_max;         // at once, others are refused; 0: no limit
+    int64_t end_ns;             // what an ending call gets to read what was sent; 0: a second
     void *context;
     // In this order: opened, message*, half_closed?, closed; sent may come between. *state is the
     // method's own, one a call.
@@ -49,7 +50,7 @@ struct grpc_server_config {
     const char *address;     // "host:port", port 0 picks one; "unix:path"
     const struct keys *keys; // who may call; NULL: everybody. Outlives the host, as does tls
     struct tls_files *tls;   // NULL: plain text. Beyond loopback keys or certificates are required
-    int message_bytes_max;   // of one received
+    int message_bytes_max;   // of one received; below 0: no limit but that of requests
     int calls_a_connection;  // at once, others wait at the client; 0: no limit
     int keepalive_ms;        // a client that is silent for twice this is lost; 0: a second
     struct grpc_runtime_limits limits;

@@ -284,6 +284,9 @@ void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]) {
     gpr_free(peer);
 }
 
+// Of the head and tail of what hardly packs.
+#define PACKED_BYTES_MORE 1024u
+
 // The buffer's bytes in one piece.
 static int join_slices(grpc_byte_buffer *buffer, uint8_t **data, size_t *bytes) {
     grpc_byte_buffer_reader reader;
@@ -307,21 +310,25 @@ static int join_slices(grpc_byte_buffer *buffer, uint8_t **data, size_t *bytes) 
     return 0;
 }
 
-int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes) {
+int grpc_stream_take(struct grpc_stream *s, bool ok, size_t bytes_max, uint8_t **data,
+                     size_t *bytes) {
     grpc_byte_buffer *buffer = s->incoming;
     s->incoming = NULL;
     if (!ok || buffer == NULL) {
         if (buffer != NULL) grpc_byte_buffer_destroy(buffer);
         return ERR_AGAIN;
     }
+    // What is packed may be a little larger than what it holds: grpc_unpack has the last word.
     struct grpc_packed packed = {.algorithm = buffer->data.raw.compression};
-    int rc = join_slices(buffer, data, bytes);
+    size_t more = packed.algorithm == GRPC_COMPRESS_NONE ? 0 : PACKED_BYTES_MORE;
+    bool fits = grpc_byte_buffer_length(buffer) <= bytes_max + more;
+    int rc = fits ? join_slices(buffer, data, bytes) : ERR_REQ_TOO_LARGE;
     grpc_byte_buffer_destroy(buffer);
     if (rc != 0 || packed.algorithm == GRPC_COMPRESS_NONE) return rc;
     uint8_t *whole = *data;
     packed.data = whole;
     packed.bytes = *bytes;
-    rc = grpc_unpack(&packed, REQUEST_BYTES_MAX, data, bytes);
+    rc = grpc_unpack(&packed, bytes_max, data, bytes);
     mem_free(whole);
     return rc;
 }

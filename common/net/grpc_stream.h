@@ -101,8 +101,10 @@ void grpc_stream_completed(struct grpc_stream *s, enum stream_op op, bool ok);
 // over.
 void grpc_stream_peer(const struct grpc_stream *s, char out[GRPC_PEER_BYTES]);
 // The received message in one piece (mem_free). ERR_AGAIN: the other side has sent its last, or the
-// call is over. A compressed one is unpacked; errors as grpc_unpack's.
-int grpc_stream_take(struct grpc_stream *s, bool ok, uint8_t **data, size_t *bytes);
+// call is over. A compressed one is unpacked; errors as grpc_unpack's, also ERR_REQ_TOO_LARGE when
+// it has more than bytes_max bytes.
+int grpc_stream_take(struct grpc_stream *s, bool ok, size_t bytes_max, uint8_t **data,
+                     size_t *bytes);
 // True once the call is closed and every event has come; the call was released then.
 bool grpc_stream_finished(struct grpc_stream *s);
 

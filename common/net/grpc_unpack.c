@@ -68,7 +68,7 @@ int grpc_unpack(const struct grpc_packed *packed, size_t bytes_max, uint8_t **ou
 
 const char *grpc_unpack_error(int rc) {
     switch (rc) {
-    case ERR_REQ_TOO_LARGE: return "the message unpacks to too many bytes";
+    case ERR_REQ_TOO_LARGE: return "the message is too large, or unpacks to too many bytes";
     case ERR_PEER_PROTOCOL: return "the message is not what its compression says";
     default: return "no memory for a message";
     }

@@ -15,13 +15,13 @@
 #define GRPC_UNPACK_RATIO_MAX 64u
 #define GRPC_UNPACK_BYTES_MORE 65536u // for short ones
 
-// *out is mem_alloc'd. ERR_REQ_TOO_LARGE when it would have more than bytes_max bytes or unpacks
-// further than above, ERR_PEER_PROTOCOL when it is not what it should be, or ERR_FATAL_NOMEM.
 struct grpc_packed {
     grpc_compression_algorithm algorithm;
     const uint8_t *data;
     size_t bytes;
 };
+// *out is mem_alloc'd. ERR_REQ_TOO_LARGE when it would have more than bytes_max bytes or unpacks
+// further than above, ERR_PEER_PROTOCOL when it is not what it should be, or ERR_FATAL_NOMEM.
 int grpc_unpack(const struct grpc_packed *packed, size_t bytes_max, uint8_t **out,
                 size_t *out_bytes);
 // What its caller hears of such an error.

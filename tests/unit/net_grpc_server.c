@@ -81,6 +81,7 @@ struct house {
     struct grpc_server_host *host;
     struct grpc_runtime_limits limits;
     int message_bytes_max; // 0: 100
+    uint32_t method_bytes_max;
     uint16_t port;
 };
 
@@ -94,6 +95,7 @@ static void house_start(struct house *h, struct method *m, int64_t first_ns, int
                                         .keepalive_ms = 5000,
                                         .limits = h->limits};
     struct grpc_method method = {.path = PATH,
+                                 .message_bytes_max = h->method_bytes_max,
                                  .first_ns = first_ns,
                                  .end_ns = end_ns,
                                  .context = m,
@@ -242,6 +244,26 @@ START_TEST(a_message_over_the_limit_ends_the_call) {
 }
 END_TEST
 
+// Whoever may call a method without a key must not make the server work for more than it needs.
+START_TEST(a_method_may_take_less_than_its_host) {
+    struct method m = {.n_answers = 1};
+    struct house h = {.message_bytes_max = 1000, .method_bytes_max = 5};
+    char text[256];
+    house_start(&h, &m, 0, 0);
+    struct rpc_client *c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, "hello!", 6);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_RESOURCE_EXHAUSTED);
+    rpc_client_close(c);
+    ck_assert_int_eq(m.n_messages, 0);
+    c = rpc_client_open(h.port, PATH, false);
+    rpc_client_send(c, "hello", 5);
+    ck_assert_int_eq(status_of(c, text), GRPC_STATUS_OUT_OF_RANGE);
+    rpc_client_close(c);
+    house_stop(&h);
+    ck_assert_int_eq(m.n_messages, 1);
+}
+END_TEST
+
 // gRPC itself would take in 256 MiB before it compares that with any limit.
 START_TEST(a_message_beyond_the_servers_memory_ends_the_call_while_it_comes) {
     struct method m = {.n_answers = 1};
@@ -276,6 +298,7 @@ int main(void) {
     tcase_add_test(t, a_call_that_asks_nothing_is_ended_after_its_time);
     tcase_add_test(t, a_call_that_does_not_read_its_end_is_cancelled_after_its_time);
     tcase_add_test(t, a_message_over_the_limit_ends_the_call);
+    tcase_add_test(t, a_method_may_take_less_than_its_host);
     tcase_add_test(t, a_message_beyond_the_servers_memory_ends_the_call_while_it_comes);
     suite_add_tcase(s, t);
     SRunner *r = srunner_create(s);
