@@ -44,6 +44,7 @@ struct verify {
     struct tokenizer *tokenizer;
     size_t n_tensors, n_files, n_left_out;
     uint64_t file_bytes;
+    char note[ERR_TEXT_MAX]; // of the template
 };
 
 static bool is_fine(const struct verify *v, enum part_kind kind) {
@@ -149,7 +150,8 @@ static void check_tokenizer(struct verify *v) {
 }
 
 // One message of a user: what a template cannot do shows only when it runs. A template may refuse
-// messages in its own words.
+// messages in its own words: such a folder is served all the same, and who asks with a system
+// message first may be answered.
 static void render_one(struct verify *v, const struct chat_template *t) {
     struct err_text e;
     struct chat_output out = {0};
@@ -162,6 +164,11 @@ static void render_one(struct verify *v, const struct chat_template *t) {
     json_decref(variables);
     if (rc == 0) return;
     struct err_text told;
+    if (rc == ERR_REQ_REFUSED) {
+        snprintf(v->note, sizeof v->note, "it refuses one message of a user: %.300s", e.text);
+        v->parts[v->now].note = v->note;
+        return;
+    }
     err_set(&told, rc, "the chat template does not take one message of a user: %.300s", e.text);
     hear(v, told.text);
 }
@@ -286,7 +293,10 @@ static void write_parts(struct buf *out, const struct verify *v) {
         }
         if (i == PART_TOKENIZER && v->tokenizer != NULL)
             buf_format(out, ": %u ids", tokenizer_vocab(v->tokenizer));
-        if (part->n_problems == 0 && part->note != NULL) buf_format(out, "; %s", part->note);
+        if (part->n_problems == 0 && part->note != NULL) {
+            buf_text(out, "; ");
+            cell_text(out, part->note, 0);
+        }
         buf_text(out, "\n");
     }
 }

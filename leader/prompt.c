@@ -30,7 +30,8 @@ static int encode_failed(const struct serving *s, const struct openai_request *r
         api_error_set(e, 500, NULL, "%s", text);
         return code;
     }
-    return api_error_set(e, code == ERR_REQ_INVALID ? 400 : 500, r->prompt_field, "%s", text);
+    bool theirs = code == ERR_REQ_INVALID || code == ERR_REQ_REFUSED;
+    return api_error_set(e, theirs ? 400 : 500, r->prompt_field, "%s", text);
 }
 
 // What is cut afterwards may be longer before.

@@ -22,7 +22,8 @@ static int encode(struct words *w, const char *text, size_t bytes, struct id_lis
     if (rc == ERR_REQ_TOO_LARGE)
         return api_error_set(w->error, 400, "bad_words", "'bad_words' have more than %d tokens.",
                              BAD_WORD_TOKENS_MAX);
-    return api_error_set(w->error, 500, "bad_words", "%s", cause.text);
+    return api_error_set(w->error, rc == ERR_REQ_INVALID ? 400 : 500, "bad_words", "%s",
+                         cause.text);
 }
 
 static int add(struct words *w, const struct id_list *run) {

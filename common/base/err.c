@@ -26,6 +26,7 @@ const char *err_name(int code) {
     case ERR_REQ_ABORTED: return "req_aborted";
     case ERR_REQ_NONFINITE: return "req_nonfinite";
     case ERR_REQ_WORKER_LOST: return "req_worker_lost";
+    case ERR_REQ_REFUSED: return "req_refused";
     case ERR_PEER_LOST: return "peer_lost";
     case ERR_PEER_EPOCH: return "peer_epoch";
     case ERR_PEER_TIMEOUT: return "peer_timeout";

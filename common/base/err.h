@@ -17,6 +17,7 @@ enum err {
     ERR_REQ_ABORTED = -105,     // the client left, or a stop string matched
     ERR_REQ_NONFINITE = -106,   // logits were not finite (500)
     ERR_REQ_WORKER_LOST = -107, // its group was lost while it ran (503)
+    ERR_REQ_REFUSED = -108,     // by the model's chat template, in its own words (400)
 
     ERR_PEER_LOST = -200,     // a peer is gone
     ERR_PEER_EPOCH = -201,    // the epoch was closed

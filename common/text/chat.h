@@ -44,7 +44,7 @@ void chat_output_finish(struct chat_output *o);
 // top level whose name ends in "_token" are trusted, so they must not come from a request;
 // everything else in it is not. The text is what Hugging Face's apply_chat_template gives for the
 // same variables; it drops a message's keys that are null, which is the caller's to do. A
-// template's raise_exception(text) becomes ERR_REQ_INVALID with that text.
+// template's raise_exception(text) becomes ERR_REQ_REFUSED with that text.
 // wall_ns is what strftime_now calls now, in the process's time zone.
 int chat_template_render(const struct chat_template *t, const struct json_t *variables,
                          int64_t wall_ns, struct chat_output *out, struct err_text *e);

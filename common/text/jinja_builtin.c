@@ -238,7 +238,7 @@ static bool function_raise(const struct call *c, struct value *out) {
     struct text message;
     (void)out;
     if (!value_string(c->r, &c->args[0], &message)) return false;
-    return render_fail(c->r, ERR_REQ_INVALID, "%.*s",
+    return render_fail(c->r, ERR_REQ_REFUSED, "%.*s",
                        (int)(message.n < ERR_TEXT_MAX ? message.n : ERR_TEXT_MAX), message.bytes);
 }
 

@@ -112,7 +112,7 @@ void split_work_finish(struct split_work *w) {
 static int match_failed(int code, struct err_text *e) {
     if (code == PCRE2_ERROR_NOMEMORY)
         return err_set(e, ERR_FATAL_NOMEM, "no memory to split the text");
-    return err_set(e, ERR_REQ_TOO_LARGE,
+    return err_set(e, ERR_REQ_INVALID,
                    "splitting this text into words takes too many steps (pattern error %d)", code);
 }
 

@@ -87,7 +87,7 @@ void split_work_finish(struct split_work *w);
 void split_start(struct split_work *w, const char *text, size_t n);
 // The next piece, in order; it is never empty. Only as much of the text is matched as the piece
 // needs, so that who has enough pieces stops. False at the end, or on an error: *rc is
-// ERR_REQ_TOO_LARGE when a match needs too many steps, ERR_REQ_ABORTED when the watch says so, else
+// ERR_REQ_INVALID when a match needs too many steps, ERR_REQ_ABORTED when the watch says so, else
 // 0 or ERR_FATAL_NOMEM.
 bool split_next(struct split_work *w, struct split_piece *out, int *rc, struct err_text *e);
 

@@ -57,6 +57,7 @@ struct encode_text {
 
 // Appends the ids of a text. Invalid UTF-8 becomes U+FFFD first. Time is O(n log n).
 // ERR_REQ_TOO_LARGE when out would hold more than ids_max ids, as soon as it would;
+// ERR_REQ_INVALID when it takes too many steps to split;
 // ERR_REQ_ABORTED when the watch is over; on any error out is as it was before.
 int tokenizer_encode(const struct tokenizer *t, const struct encode_text *text, struct id_list *out,
                      struct err_text *e);

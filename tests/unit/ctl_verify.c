@@ -96,6 +96,19 @@ START_TEST(a_template_is_tried_with_a_message) {
 }
 END_TEST
 
+START_TEST(a_template_that_refuses_a_message_in_its_own_words_can_be_served) {
+    struct folder_copy c;
+    folder_copy_make(&c, SEEDLING);
+    folder_copy_write(&c, "chat_template.jinja",
+                      "{% if messages[0].role != 'system' %}{{ raise_exception('System first!') }}"
+                      "{% endif %}{{ messages[0].content }}");
+    ck_assert_uint_eq(verify(c.folder, false), 0);
+    expect("chat template           fine; it refuses one message of a user: System first!\n");
+    expect("It can be served.\n");
+    folder_copy_remove(&c);
+}
+END_TEST
+
 START_TEST(values_are_read_when_they_are_asked_for) {
     struct folder_copy c;
     folder_copy_make(&c, SEEDLING);
@@ -123,6 +136,7 @@ int main(void) {
     tcase_add_test(c, every_part_is_looked_at_whatever_the_others_are_like);
     tcase_add_test(c, an_embedding_that_should_say_the_type_is_told_of_once_with_the_checkpoint);
     tcase_add_test(c, a_template_is_tried_with_a_message);
+    tcase_add_test(c, a_template_that_refuses_a_message_in_its_own_words_can_be_served);
     tcase_add_test(c, values_are_read_when_they_are_asked_for);
     tcase_add_test(c, what_is_left_out_is_counted);
     Suite *s = suite_create("ctl_verify");

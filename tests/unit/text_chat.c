@@ -59,7 +59,7 @@ static bool same_error(const char *wanted, int rc, const struct err_text *e) {
     static const char prefix[] = "TemplateError: ";
     if (rc == 0) return false;
     if (strncmp(wanted, prefix, sizeof prefix - 1) != 0) return true;
-    return rc == ERR_REQ_INVALID && strcmp(wanted + sizeof prefix - 1, e->text) == 0;
+    return rc == ERR_REQ_REFUSED && strcmp(wanted + sizeof prefix - 1, e->text) == 0;
 }
 
 static bool case_passes(const json_t *one, const json_t *defaults) {

@@ -507,7 +507,7 @@ START_TEST(a_pattern_made_to_explode_ends_in_an_error) {
     ck_assert_int_eq(
         tokenizer_encode(t, &(struct encode_text){text, sizeof text, false, 5000, false, NULL},
                          &ids, &e),
-        ERR_REQ_TOO_LARGE);
+        ERR_REQ_INVALID);
     ck_assert_uint_eq(ids.n, 0);
     id_list_finish(&ids);
     tokenizer_destroy(t);
