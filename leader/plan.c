@@ -104,14 +104,21 @@ static bool plan_decode(struct sched *s, struct step_plan *step, struct seq *q) 
     return true;
 }
 
-// They always fit: a sequence starts to decode only when a row of the budget was left for it beside
-// the decodes there were. In the order of arrival, so that who is preempted has no rows in this
-// step yet.
+static uint32_t least(uint32_t a, uint32_t b) {
+    return a < b ? a : b;
+}
+
+// Of a single batch they always fit: a sequence starts to decode only when a row of the budget was
+// left for it beside the decodes there were. Of several batches each step takes a share of what
+// runs, whoever's token is known, and the shares grow with newcomers: that they fit as well does
+// not follow from this alone, so they are held to the rows there are. Who is left out is known in
+// the next step, too, and those of this one are not. In the order of arrival, so that who is
+// preempted has no rows in this step yet.
 static void plan_decodes(struct sched *s, struct step_plan *step, struct sched_rank *k) {
     struct list_node *n = list_first(&k->running);
-    k->decodes = s->config.n_batches > 1
-                     ? (k->running.count + s->config.n_batches - 1) / s->config.n_batches
-                     : UINT32_MAX;
+    uint32_t n_batches = s->config.n_batches > 1 ? s->config.n_batches : 1;
+    uint32_t share = (k->running.count + n_batches - 1) / n_batches;
+    k->decodes = least(share, k->budget);
     while (n != NULL && k->decodes > 0) {
         struct seq *q = seq_of(n);
         if (q->state == REQ_DECODING && !plan_decode(s, step, q)) return; // it was the last
@@ -126,10 +133,6 @@ static uint32_t scores_left(const struct seq *q) {
     return q->scored && q->n_planned >= q->n_scores && q->n_planned + 1 < q->n_prompt
                ? q->n_prompt - 1 - q->n_planned
                : 0;
-}
-
-static uint32_t least(uint32_t a, uint32_t b) {
-    return a < b ? a : b;
 }
 
 // 0 when the rows that must be scored would be too many for the step's result.

@@ -164,25 +164,32 @@ START_TEST(stages_share_the_decodes_and_never_wait_for_a_token) {
 }
 END_TEST
 
-START_TEST(answers_of_a_crowd_are_the_same_over_stages) {
+static void crowd_over_stages(uint32_t budget, uint32_t depth) {
     static struct sink sinks[CROWD];
     struct toy_answer answers[CROWD];
-    for (uint32_t depth = 2; depth <= DEPTH_TOP; depth += 3) {
-        struct group g;
-        group_start_staged(&g, 9, 32, depth);
-        group_form(&g, 40);
-        for (uint32_t i = 0; i < CROWD; i++) {
-            struct request *r = group_crowd_request(&sinks[i], i);
-            toy_answer(r, VOCAB, &answers[i]);
-            sched_submit(g.sched, r, 0);
-            if (group_draw(&g, 3) == 0) group_step(&g);
-        }
-        group_run(&g);
-        for (uint32_t i = 0; i < CROWD; i++) {
-            group_expect(&sinks[i], &answers[i]);
-            free(answers[i].tokens);
-        }
-        group_finish(&g);
+    struct group g;
+    group_start_staged(&g, 9, budget, depth);
+    group_form(&g, 40);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        struct request *r = group_crowd_request(&sinks[i], i);
+        toy_answer(r, VOCAB, &answers[i]);
+        sched_submit(g.sched, r, 0);
+        if (group_draw(&g, 3) == 0) group_step(&g);
+    }
+    group_run(&g);
+    for (uint32_t i = 0; i < CROWD; i++) {
+        group_expect(&sinks[i], &answers[i]);
+        free(answers[i].tokens);
+    }
+    group_finish(&g);
+}
+
+// Also with fewer rows a step than sequences run.
+START_TEST(answers_of_a_crowd_are_the_same_over_stages) {
+    static const uint32_t budgets[] = {32, 2};
+    for (int i = 0; i < 2; i++) {
+        for (uint32_t depth = 2; depth <= DEPTH_TOP; depth += 3)
+            crowd_over_stages(budgets[i], depth);
     }
 }
 END_TEST
