@@ -92,26 +92,43 @@ static bool is_free(const struct members *m, uint32_t rank) {
     return rank < m->n_ranks && !member_present(&m->ranks[rank]);
 }
 
+// How many of a host's own workers are somewhere, less those of other hosts.
+struct balance {
+    int32_t stage[RANKS_MAX]; // of each stage
+    int32_t group[RANKS_MAX]; // of each stage and DP group
+};
+
+static uint32_t group_of(const struct layout *l, const struct layout_place *at) {
+    return at->stage * l->dp + at->dp;
+}
+
+static void weigh(struct balance *b, const struct members *m, const char *host) {
+    *b = (struct balance){0};
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct layout_place at = layout_place(&m->layout, i);
+        if (!member_present(&m->ranks[i])) continue;
+        int32_t one = strcmp(m->ranks[i].host, host) == 0 ? 1 : -1;
+        b->stage[at.stage] += one;
+        b->group[group_of(&m->layout, &at)] += one;
+    }
+}
+
 // How well a rank suits a worker of this host: those who talk most share its memory. Members of its
 // TP group count more than all others of its stage; who is elsewhere counts against it.
-static int64_t closeness(const struct members *m, uint32_t rank, const char *host) {
-    struct layout_place at = layout_place(&m->layout, rank);
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        struct layout_place other = layout_place(&m->layout, i);
-        if (!member_present(&m->ranks[i]) || other.stage != at.stage) continue;
-        int64_t weight = other.dp == at.dp ? RANKS_MAX : 1;
-        sum += strcmp(m->ranks[i].host, host) == 0 ? weight : -weight;
-    }
-    return sum;
+static int64_t closeness(const struct balance *b, const struct layout *l, uint32_t rank) {
+    const struct layout_place at = layout_place(l, rank);
+    int64_t group = b->group[group_of(l, &at)];
+    return group * RANKS_MAX + (b->stage[at.stage] - group);
 }
 
 static struct member *closest_rank(struct members *m, const char *host) {
+    struct balance balance;
     struct member *best = NULL;
     int64_t best_sum = 0;
+    weigh(&balance, m, host);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         if (!is_free(m, i)) continue;
-        int64_t sum = closeness(m, i, host);
+        int64_t sum = closeness(&balance, &m->layout, i);
         if (best != NULL && sum <= best_sum) continue;
         best = &m->ranks[i];
         best_sum = sum;

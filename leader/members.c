@@ -275,23 +275,23 @@ static struct guest *find_guest(const struct members *m, uint64_t peer) {
     return NULL;
 }
 
-static void guest_remove(struct members *m, struct guest *g) {
-    memcpy(m->last_address, g->address, sizeof m->last_address);
+// *gone is what it was: its place in the list is another's now.
+static void guest_remove(struct members *m, struct guest *g, struct guest *gone) {
+    *gone = *g;
     *g = m->guests[--m->n_guests];
 }
 
-// Of the guest that was removed last. Outsiders decide how often this happens, so not every time is
-// worth a line. Who it says it is
+// Outsiders decide how often this happens, so not every time is worth a line. Who it says it is
 // (hello may be NULL) is its own word, and may be long.
-static void log_refusal(struct members *m, const Moesaic__Control__V1__Hello *hello,
-                        const char *reason) {
+static void log_refusal(struct members *m, const struct guest *gone,
+                        const Moesaic__Control__V1__Hello *hello, const char *reason) {
     char name[64] = "", host[64] = "";
     if (!log_gate_pass(&m->refusals, env_now_ns(m->config.env))) return;
     if (hello != NULL) {
         snprintf(name, sizeof name, "%s", hello->name);
         snprintf(host, sizeof host, "%.*s", (int)strcspn(hello->host, " "), hello->host);
     }
-    log_event(LOG_WARN, "members", "worker refused", log_text("peer", m->last_address),
+    log_event(LOG_WARN, "members", "worker refused", log_text("peer", gone->address),
               log_text("name", name), log_text("host", host), log_text("reason", reason));
 }
 
@@ -306,9 +306,11 @@ static void drop_guest(struct members *m, uint64_t peer, bool later, const char 
     m->config.io.drop(m->config.io.context, peer, !later, reason);
 }
 
-static void refuse_guest(struct members *m, uint64_t peer, bool later, const char *reason) {
-    log_refusal(m, NULL, reason);
-    drop_guest(m, peer, later, reason);
+static void refuse_guest(struct members *m, struct guest *g, bool later, const char *reason) {
+    struct guest gone;
+    guest_remove(m, g, &gone);
+    log_refusal(m, &gone, NULL, reason);
+    drop_guest(m, gone.peer, later, reason);
 }
 
 static join_up *unpack(struct members *m, const struct channel_event *ev) {
@@ -320,15 +322,15 @@ static join_up *unpack(struct members *m, const struct channel_event *ev) {
 
 static void guest_message(struct members *m, struct guest *g, const join_up *up) {
     struct err_text e;
-    uint64_t peer = g->peer;
-    guest_remove(m, g);
+    struct guest gone;
+    guest_remove(m, g, &gone);
     int err = up == NULL ? err_set(&e, ERR_PEER_PROTOCOL, "the message is malformed")
               : up->kind_case != UP(HELLO)
                   ? err_set(&e, ERR_PEER_PROTOCOL, "the first message is not Hello")
-                  : join_hello(m, peer, up->hello, &e);
+                  : join_hello(m, gone.peer, up->hello, &e);
     if (err == 0) return;
-    log_refusal(m, up != NULL && up->kind_case == UP(HELLO) ? up->hello : NULL, e.text);
-    drop_guest(m, peer, err == ERR_PEER_LOST, e.text);
+    log_refusal(m, &gone, up != NULL && up->kind_case == UP(HELLO) ? up->hello : NULL, e.text);
+    drop_guest(m, gone.peer, err == ERR_PEER_LOST, e.text);
 }
 
 static void member_message(struct members *m, struct member *k, const join_up *up) {
@@ -350,9 +352,7 @@ static void make_room_for_guest(struct members *m) {
     for (uint32_t i = 1; i < m->n_guests; i++) {
         if (m->guests[i].since_ns < oldest->since_ns) oldest = &m->guests[i];
     }
-    uint64_t peer = oldest->peer;
-    guest_remove(m, oldest);
-    refuse_guest(m, peer, true, "too many streams wait for their hello");
+    refuse_guest(m, oldest, true, "too many streams wait for their hello");
 }
 
 static void opened(struct members *m, uint64_t peer, const char *address) {
@@ -365,8 +365,9 @@ static void opened(struct members *m, uint64_t peer, const char *address) {
 static void closed(struct members *m, uint64_t peer, const char *text) {
     struct guest *g = find_guest(m, peer);
     if (g != NULL) {
-        guest_remove(m, g);
-        log_refusal(m, NULL, "its stream ended before its hello");
+        struct guest gone;
+        guest_remove(m, g, &gone);
+        log_refusal(m, &gone, NULL, "its stream ended before its hello");
     }
     struct member *k = find_member(m, peer);
     if (k != NULL) member_lose(m, k, text[0] != '\0' ? text : "its stream ended");
@@ -451,9 +452,7 @@ void members_tick(struct members *m, bool step_in_flight) {
     forgive_own_pause(m, now_ns);
     for (uint32_t i = m->n_guests; i-- > 0;) {
         if (now_ns - m->guests[i].since_ns < MEMBER_HELLO_NS) continue;
-        uint64_t peer = m->guests[i].peer;
-        guest_remove(m, &m->guests[i]);
-        refuse_guest(m, peer, false, "no hello came");
+        refuse_guest(m, &m->guests[i], false, "no hello came");
     }
     log_more_refusals(m, now_ns);
     for (uint32_t i = 0; i < m->n_ranks; i++) {

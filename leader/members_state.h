@@ -78,8 +78,7 @@ struct members {
     struct member_counts counts;
     bool leaving; // what is lost now is lost on purpose
     struct log_gate refusals;
-    char last_address[GUEST_ADDRESS_BYTES]; // of the guest that left the list last, for the log
-    struct arena arena;                     // of the message being read
+    struct arena arena; // of the message being read
 };
 
 static inline bool member_present(const struct member *k) {
