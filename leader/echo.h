@@ -31,8 +31,8 @@ struct echo {
 // NULL when memory is out.
 struct echo *echo_create(const struct tokenizer *t, const struct openai_request *r);
 void echo_destroy(struct echo *e);
-// Nothing comes before the first token, so it has no number. False: memory is out.
 struct prompt_start;
+// Nothing comes before the first token, so it has no number. False: memory is out.
 bool echo_begin(struct echo *e, const struct prompt_start *start);
 void echo_add(struct echo *e, const struct prompt_scores *s);
 
