@@ -13,7 +13,8 @@
 struct local;
 
 // That these options fit together (arrange_count has set the number of workers), and what follows
-// from them: the data plane is on loopback when no other machine takes part. ERR_FATAL_CONFIG names the flag.
+// from them: the data plane is on loopback when no other machine takes part. ERR_FATAL_CONFIG names
+// the flag.
 int local_resolve(struct leader_options *o, struct err_text *e);
 
 // Finds the program and prepares its arguments, and starts nothing. NULL when no local workers are
