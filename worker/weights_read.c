@@ -12,6 +12,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/model/tensors.h"
 #include "worker/weights_plan.h"
 
 // Large enough that a disk streams, small enough that it stays in the second cache level while it
@@ -108,15 +109,10 @@ static uint32_t largest_bits(const void *data, enum dtype dtype, size_t n) {
 // from its cause.
 static int check_values(const struct weights_item *item, const char *name, const void *data,
                         size_t n, struct err_text *e) {
-    static const uint32_t too_large[] = {
-        [DTYPE_F32] = 0x7f800000u,  // infinity
-        [DTYPE_F16] = 0x477ff000u,  // 65520, which rounds to float16's infinity
-        [DTYPE_BF16] = 0x7f7f8000u, // rounds to bfloat16's infinity
-    };
     uint32_t max = largest_bits(data, item->src_dtype, n);
     if (max >= (item->src_dtype == DTYPE_F16 ? 0x7c00u : 0x7f800000u))
         return err_set(e, ERR_FATAL_MODEL, "tensor %s has a value that is NaN or infinite", name);
-    if (item->src_dtype != DTYPE_F16 && max >= too_large[item->dst_dtype])
+    if (item->src_dtype != DTYPE_F16 && max >= dtype_overflow_bits(item->dst_dtype))
         return err_set(e, ERR_FATAL_MODEL,
                        "tensor %s has a value beyond the range of %s; load it as another dtype",
                        name, dtype_name(item->dst_dtype));

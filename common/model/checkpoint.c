@@ -143,54 +143,103 @@ int checkpoint_check(const struct model_spec *spec, const struct safetensors *st
 
 // --- values
 
-// Numbers whose exponent is all ones are infinite or none.
-static uint64_t count_not_finite(const uint8_t *bytes, size_t n, enum dtype dtype) {
-    uint64_t found = 0;
+struct counts {
+    uint64_t not_finite, beyond; // beyond: finite, but not in the type that they are held in
+};
+
+// overflow: float32 bits (float16 bits of that type) of the least magnitude that is too large.
+static void count_values(struct counts *c, const uint8_t *bytes, size_t n, enum dtype dtype,
+                         uint32_t overflow) {
+    uint64_t infinite = 0, too_large = 0;
     if (dtype == DTYPE_F32) {
         for (size_t i = 0; i + 4 <= n; i += 4) {
             uint32_t bits;
             memcpy(&bits, bytes + i, sizeof bits);
-            found += (bits & 0x7f800000u) == 0x7f800000u;
+            infinite += (bits & 0x7fffffffu) >= 0x7f800000u;
+            too_large += (bits & 0x7fffffffu) >= overflow;
         }
-        return found;
+    } else {
+        uint32_t shift = dtype == DTYPE_BF16 ? 16 : 0, limit = shift != 0 ? 0x7f800000u : 0x7c00u;
+        for (size_t i = 0; i + 2 <= n; i += 2) {
+            uint16_t bits;
+            memcpy(&bits, bytes + i, sizeof bits);
+            infinite += (uint32_t)(bits & 0x7fffu) << shift >= limit;
+            too_large += (uint32_t)(bits & 0x7fffu) << shift >= overflow;
+        }
     }
-    uint16_t exponent = dtype == DTYPE_F16 ? 0x7c00 : 0x7f80;
-    for (size_t i = 0; i + 2 <= n; i += 2) {
-        uint16_t bits;
-        memcpy(&bits, bytes + i, sizeof bits);
-        found += (bits & exponent) == exponent;
-    }
-    return found;
+    c->not_finite += infinite;
+    c->beyond += too_large - infinite;
 }
 
-static int scan(const struct safetensors *st, const struct safetensors_tensor *t, uint8_t *piece,
-                uint64_t *found, struct err_text *e) {
-    enum dtype dtype;
-    *found = 0;
+// What each tensor of the checkpoint is held in, DTYPE_COUNT where nothing asks for it.
+struct holding {
+    const struct model_spec *spec;
+    const struct safetensors *st;
+    uint8_t *held; // [tensors of the checkpoint]
+};
+
+static bool hold(void *context, const struct tensor_want *want) {
+    struct holding *h = context;
+    char name[TENSOR_NAME_MAX];
+    enum dtype found, asked = h->spec->dtype == DTYPE_COUNT ? DTYPE_F32 : h->spec->dtype;
+    tensor_want_name(h->spec, want, name);
+    if (is_seen(h->spec, want, name)) return true;
+    const struct safetensors_tensor *t = safetensors_find(h->st, name);
+    if (t != NULL && safetensors_dtype(t, &found))
+        h->held[t - safetensors_at(h->st, 0)] = (uint8_t)tensor_held_dtype(want, found, asked);
+    return true;
+}
+
+static int scan(const struct holding *h, const struct safetensors_tensor *t, uint8_t *piece,
+                struct counts *counts, struct err_text *e) {
+    enum dtype dtype, held = (enum dtype)h->held[t - safetensors_at(h->st, 0)];
+    *counts = (struct counts){0};
     if (!safetensors_dtype(t, &dtype)) return 0;
+    // Every number of float16 is one of the other types.
+    uint32_t overflow = dtype == DTYPE_F16 ? 0x7c00u : dtype_overflow_bits(held);
     for (uint64_t at = 0; at < t->bytes; at += PIECE_BYTES) {
         size_t n = t->bytes - at < PIECE_BYTES ? (size_t)(t->bytes - at) : PIECE_BYTES;
-        int rc = safetensors_read(st, t, (struct safetensors_range){at, n}, piece, e);
+        int rc = safetensors_read(h->st, t, (struct safetensors_range){at, n}, piece, e);
         if (rc != 0) return rc;
-        *found += count_not_finite(piece, n, dtype);
+        count_values(counts, piece, n, dtype, overflow);
+    }
+    return 0;
+}
+
+static int scan_all(const struct holding *h, uint8_t *piece, const struct problems *problems,
+                    struct err_text *e) {
+    for (size_t i = 0; i < safetensors_count(h->st); i++) {
+        const struct safetensors_tensor *t = safetensors_at(h->st, i);
+        struct counts counts;
+        if (tensor_is_left_out(h->spec, t->name)) continue;
+        int rc = scan(h, t, piece, &counts, e);
+        if (rc != 0) return rc;
+        if (counts.not_finite > 0)
+            say(problems, "tensor %s: %llu of its numbers are infinite or none (NaN)", t->name,
+                (unsigned long long)counts.not_finite);
+        if (counts.beyond > 0)
+            say(problems,
+                "tensor %s: %llu of its numbers are beyond the range of %s, which config.json asks "
+                "for; load it as another dtype",
+                t->name, (unsigned long long)counts.beyond, dtype_name((enum dtype)h->held[i]));
     }
     return 0;
 }
 
 int checkpoint_check_values(const struct model_spec *spec, const struct safetensors *st,
                             const struct problems *problems, struct err_text *e) {
-    uint8_t *piece = mem_alloc(PIECE_BYTES);
-    if (piece == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory to read tensors");
+    size_t n = safetensors_count(st);
+    uint8_t *piece = mem_alloc(PIECE_BYTES), *held = mem_alloc(n + 1);
+    struct holding h = {spec, st, held};
     int rc = 0;
-    for (size_t i = 0; i < safetensors_count(st) && rc == 0; i++) {
-        const struct safetensors_tensor *t = safetensors_at(st, i);
-        uint64_t found;
-        if (tensor_is_left_out(spec, t->name)) continue;
-        rc = scan(st, t, piece, &found, e);
-        if (rc == 0 && found > 0)
-            say(problems, "tensor %s: %llu of its numbers are infinite or none (NaN)", t->name,
-                (unsigned long long)found);
+    if (piece == NULL || held == NULL) {
+        rc = err_set(e, ERR_FATAL_NOMEM, "no memory to read tensors");
+    } else {
+        memset(held, DTYPE_COUNT, n + 1);
+        check(tensors_each(spec, hold, &h));
+        rc = scan_all(&h, piece, problems, e);
     }
     mem_free(piece);
+    mem_free(held);
     return rc;
 }

@@ -24,7 +24,8 @@ uint64_t checkpoint_rank_bytes(const struct checkpoint_sizes *sizes, const struc
 int checkpoint_check(const struct model_spec *spec, const struct safetensors *st,
                      const struct problems *problems, struct err_text *e);
 
-// Reads every tensor that the model reads and says which have numbers that are not finite.
+// Reads every tensor that the model reads and says which have numbers that are not finite, or will
+// not be in the type that they are held in when no other is asked for.
 int checkpoint_check_values(const struct model_spec *spec, const struct safetensors *st,
                             const struct problems *problems, struct err_text *e);
 

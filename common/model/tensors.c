@@ -201,3 +201,11 @@ bool tensor_is_left_out(const struct model_spec *spec, const char *name) {
            (spec->tied_embeddings && strcmp(name, head) == 0) ||
            (family->leaves_out != NULL && family->leaves_out(spec, name));
 }
+
+enum dtype tensor_held_dtype(const struct tensor_want *want, enum dtype found, enum dtype asked) {
+    enum tensor_kind kind = want->ref.kind;
+    if (want->cols == 0) return DTYPE_F32;
+    if (found == DTYPE_F32 && (kind == TENSOR_ROUTER || kind == TENSOR_INDEX_WEIGHTS))
+        return DTYPE_F32;
+    return asked;
+}

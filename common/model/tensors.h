@@ -23,6 +23,18 @@ struct tensor_place tensor_want_place(const struct model_spec *spec,
 void tensor_want_name(const struct model_spec *spec, const struct tensor_want *want,
                       char name[TENSOR_NAME_MAX]);
 
+// What weights are held in that were found in one type and are asked for in another: vectors are
+// float32, and so are routers and the weights of an index that a checkpoint of two-byte weights has
+// as such, because rounded they would choose others where scores are close.
+enum dtype tensor_held_dtype(const struct tensor_want *want, enum dtype found, enum dtype asked);
+
+// Bits of the least magnitude, as a float32, that becomes infinity in a type of weights.
+static inline uint32_t dtype_overflow_bits(enum dtype t) {
+    if (t == DTYPE_F16) return 0x477ff000u;  // 65,520
+    if (t == DTYPE_BF16) return 0x7f7f8000u; // half a step above the largest
+    return 0x7f800000u;
+}
+
 // Of one expert of many: only the rank that owns it holds it.
 static inline bool tensor_of_expert(enum tensor_kind kind) {
     return kind >= TENSOR_EXPERT_GATE && kind <= TENSOR_EXPERT_DOWN_BIAS;

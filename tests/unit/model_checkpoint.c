@@ -150,6 +150,40 @@ START_TEST(numbers_that_are_not_finite_are_counted) {
 }
 END_TEST
 
+START_TEST(numbers_beyond_the_range_of_the_held_type_are_counted) {
+    struct folder_copy c;
+    struct heard h;
+    const char *router = "model.layers.0.block_sparse_moe.gate.weight";
+    folder_copy_make(&c, ONE_FILE);                         // float32
+    folder_copy_poke(&c, "lm_head.weight", 3, 0x477ff000u); // 65,520
+    folder_copy_poke(&c, "lm_head.weight", 4, 0x477fefffu);
+    folder_copy_poke(&c, "model.norm.weight", 4, 0x477ff000u); // held as float32, and so is
+    folder_copy_poke(&c, router, 5, 0xff7fffffu);              // this
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 0);
+    folder_copy_edit(&c, "config.json", "\"float32\"", "\"float16\"");
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 1);
+    expect_line(&h, "lm_head.weight: 1 of its numbers are beyond the range of float16");
+    buf_finish(&h.lines);
+    folder_copy_poke(&c, "lm_head.weight", 5, 0xff7fffffu); // of bfloat16, too
+    folder_copy_poke(&c, "lm_head.weight", 6, 0x7f7f7fffu);
+    folder_copy_poke(&c, "lm_head.weight", 7, 0x7f800000u);
+    folder_copy_edit(&c, "config.json", ": \"float16\"", ":\"bfloat16\"");
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 2);
+    expect_line(&h, "lm_head.weight: 1 of its numbers are beyond the range of bfloat16");
+    expect_line(&h, "lm_head.weight: 1 of its numbers are infinite");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+    folder_copy_make(&c, STACKED);                                            // bfloat16
+    folder_copy_poke(&c, "model.layers.0.mlp.experts.down_proj", 77, 0xc780); // -65,536
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 0);
+    folder_copy_edit(&c, "config.json", "\"bfloat16\"", "\"float16\" ");
+    ck_assert_int_eq(problems_of(c.folder, true, &h), 1);
+    expect_line(&h, "down_proj: 1 of its numbers are beyond the range of float16");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
 // Billions of parameters, all and those of one token, as counted elsewhere.
 static const struct {
     const char *config;
@@ -194,6 +228,7 @@ int main(void) {
     tcase_add_test(c, every_shard_that_is_wrong_is_named);
     tcase_add_test(c, tensors_that_an_index_gets_wrong_are_all_named);
     tcase_add_test(c, numbers_that_are_not_finite_are_counted);
+    tcase_add_test(c, numbers_beyond_the_range_of_the_held_type_are_counted);
     tcase_add_loop_test(c, published_models_have_their_parameters, 0,
                         (int)(sizeof published / sizeof *published));
     Suite *s = suite_create("model_checkpoint");
