@@ -44,7 +44,7 @@ struct matching {
     const struct safetensors *st;
     const struct problems *problems;
     uint8_t *used;       // [tensors of the checkpoint]
-    enum dtype previous; // of the last tensor that was there
+    enum dtype previous; // of the tensor before; DTYPE_COUNT where it has none or is missing
 };
 
 static void say(const struct problems *p, const char *format, ...)
@@ -102,9 +102,11 @@ static void check_tensor(struct matching *m, const struct safetensors_tensor *t,
     if (!safetensors_dtype(t, &dtype)) {
         say(m->problems, "tensor %s has type %s; only F32, F16 and BF16 are supported", t->name,
             safetensors_type_name(t));
+        m->previous = DTYPE_COUNT;
         return;
     }
-    if (follows_in_matrix(m->spec, want->ref.kind) && dtype != m->previous)
+    if (follows_in_matrix(m->spec, want->ref.kind) && m->previous != DTYPE_COUNT &&
+        dtype != m->previous)
         say(m->problems, "tensor %s has type %s, the one before it in its matrix another", t->name,
             safetensors_type_name(t));
     m->previous = dtype;
@@ -118,6 +120,7 @@ static bool match(void *context, const struct tensor_want *want) {
     const struct safetensors_tensor *t = safetensors_find(m->st, name);
     if (t == NULL) {
         say(m->problems, "tensor %s is missing", name);
+        m->previous = DTYPE_COUNT;
         return true;
     }
     m->used[t - safetensors_at(m->st, 0)] = 1;
@@ -128,7 +131,7 @@ static bool match(void *context, const struct tensor_want *want) {
 int checkpoint_check(const struct model_spec *spec, const struct safetensors *st,
                      const struct problems *problems, struct err_text *e) {
     size_t n = safetensors_count(st);
-    struct matching m = {.spec = spec, .st = st, .problems = problems};
+    struct matching m = {.spec = spec, .st = st, .problems = problems, .previous = DTYPE_COUNT};
     m.used = mem_zalloc(n + 1);
     if (m.used == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory to check %zu tensors", n);
     check(tensors_each(spec, match, &m));

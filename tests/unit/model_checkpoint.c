@@ -78,6 +78,27 @@ START_TEST(a_type_that_weights_may_not_have_is_named) {
 }
 END_TEST
 
+// What stands before it in the walk is a norm, which may have another type.
+START_TEST(a_tensor_behind_a_missing_one_is_not_held_against_another_matrix) {
+    const char *norm = "layers.0.post_attention_layernorm.weight";
+    struct folder_copy c;
+    struct heard h;
+    char from[128], to[128];
+    folder_copy_make(&c, STACKED);
+    snprintf(from, sizeof from, "%s\":{\"dtype\":\"BF16\"", norm);
+    snprintf(to, sizeof to, "%s\":{\"dtype\": \"F16\"", norm);
+    folder_copy_edit(&c, "model.safetensors", from, to);
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 0);
+    folder_copy_edit(&c, "model.safetensors", "layers.0.self_attn.q_proj.weight",
+                     "layers.0.self_attn.x_proj.weight");
+    ck_assert_int_eq(problems_of(c.folder, false, &h), 2);
+    expect_line(&h, "q_proj.weight is missing");
+    expect_line(&h, "x_proj.weight has no place");
+    buf_finish(&h.lines);
+    folder_copy_remove(&c);
+}
+END_TEST
+
 // All experts of a layer are one tensor, with gates and ups: it is said once.
 START_TEST(a_tensor_of_many_matrices_is_named_once) {
     struct folder_copy c;
@@ -225,6 +246,7 @@ int main(void) {
     tcase_add_test(c, every_tensor_that_is_wrong_is_named);
     tcase_add_test(c, a_type_that_weights_may_not_have_is_named);
     tcase_add_test(c, a_tensor_of_many_matrices_is_named_once);
+    tcase_add_test(c, a_tensor_behind_a_missing_one_is_not_held_against_another_matrix);
     tcase_add_test(c, every_shard_that_is_wrong_is_named);
     tcase_add_test(c, tensors_that_an_index_gets_wrong_are_all_named);
     tcase_add_test(c, numbers_that_are_not_finite_are_counted);
