@@ -161,7 +161,8 @@ struct kernel_ops {
     void (*clamped_glu)(float *y, const float *up, const struct clamped_glu *act, uint32_t n);
     // y = gelu(gate) * up. y may be gate or up.
     void (*gelu_mul)(float *y, const float *gate, const float *up, uint32_t n);
-    void (*softcap)(float *x, float cap, uint32_t n); // in place: cap * tanh(x / cap)
+    // x = cap * tanh(x / cap); NaN where x is not finite.
+    void (*softcap)(float *x, float cap, uint32_t n);
     // y *= sigmoid(gate).
     void (*sigmoid_mul)(float *y, const float *gate, uint32_t n);
     // y = silu(sum of w * x over the taps).

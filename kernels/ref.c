@@ -342,7 +342,7 @@ static void ref_gelu_mul(float *y, const float *gate, const float *up, uint32_t 
 
 static void ref_softcap(float *x, float cap, uint32_t n) {
     for (uint32_t i = 0; i < n; i++)
-        x[i] = capped(x[i], cap);
+        x[i] = capped(x[i], cap) + x[i] * 0.0f;
 }
 
 static void ref_clamped_glu(float *y, const float *up, const struct clamped_glu *act, uint32_t n) {

@@ -91,7 +91,8 @@ static void gelu_mul(float *y, const float *gate, const float *up, uint32_t n) {
 
 static void softcap(float *x, float cap, uint32_t n) {
     FOR_VECTORS(i, n) {
-        store_at(x, i, n, vec_softcap(load_at(x, i, n), vec_set(cap)));
+        vec v = load_at(x, i, n);
+        store_at(x, i, n, vec_add(vec_softcap(v, vec_set(cap)), vec_mul(v, vec_zero())));
     }
 }
 

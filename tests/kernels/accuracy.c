@@ -201,6 +201,10 @@ START_TEST(rows_match_double_precision) {
     ref->softcap(y, 0.3f, N);
     for (int i = 0; i < N; i++)
         ck_assert_double_le(fabs((double)y[i] - 0.3 * tanh((double)x[i] / 0.3)), 1e-6);
+    float odd[] = {INFINITY, -INFINITY, NAN, -0.0f, 3e38f};
+    ref->softcap(odd, 0.3f, 5);
+    ck_assert(isnan(odd[0]) && isnan(odd[1]) && isnan(odd[2]));
+    ck_assert(odd[3] == 0 && odd[4] == 0.3f);
     for (int i = 0; i < N; i++)
         x[i] *= 30.0f, top = fmax(top, (double)x[i]);
     for (int i = 0; i < N; i++)
