@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/base/dtype.h"
+#include "common/base/limits.h"
 
 // Output columns in a packed panel: they sit in lanes, K runs sequentially.
 #define PANEL_COLS 16
@@ -64,25 +65,45 @@ static inline size_t kv_row_bytes(enum dtype kv_dtype, uint32_t dim) {
 
 size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim);
 
+// Rows that are key and value at once, of which each stands for `rate` tokens: of one token, or
+// what a window of tokens was compressed to (then the rate divides KV_BLOCK_TOKENS, or is a
+// multiple of it). A page of one layer is [latent_page_rows(rate)][key_dim] of kv_dtype, and behind
+// int8 codes as many [2] float32 scales, of a row's first value_dim elements and of the rest. Row i
+// stands in the page of the last token that it is about. Query j sees the rows [first[j], n[j]), or
+// of these only the chosen ones, which are the same for all queries of the job.
+struct latent_keys {
+    const void *pages;
+    size_t block_stride; // bytes
+    uint32_t rate;
+    const uint32_t *first, *n; // [n_q]; first NULL = from 0
+    const uint32_t *chosen;    // [n_chosen] ascending, within every query's range; NULL = all
+    uint32_t n_chosen;         // at least 1
+};
+
+// Rows of a page, of windows of so many tokens.
+static inline uint32_t latent_page_rows(uint32_t rate) {
+    return rate < KV_BLOCK_TOKENS ? KV_BLOCK_TOKENS / rate : 1;
+}
+// The block of the sequence in whose page row i stands.
+static inline uint32_t latent_block(uint32_t i, uint32_t rate) {
+    return ((i + 1) * rate - 1) / KV_BLOCK_TOKENS;
+}
+
 // Attention of n_q query vectors over one sequence's pages of latents, where a token has one row
-// [key_dim] whose first value_dim elements are also its value. A page of one layer: [16][key_dim]
-// of kv_dtype; behind int8 codes [16][2] float32 scales, of the row's first value_dim elements and
-// of the rest. Query i sees keys [0, n_keys[i]), or of these only the chosen ones, which are the
-// same for all queries of the job. No other key is read for it.
+// [key_dim] whose first value_dim elements are also its value: one softmax over all kinds of rows,
+// in their order. Every query sees a row of some kind. No other row is read for it.
 struct latent_job {
     const float *q; // [n_q, key_dim], query i at q + i * q_stride
     float *out;     // [n_q, value_dim], at out + i * out_stride
     size_t q_stride, out_stride;
     uint32_t n_q, key_dim, value_dim; // value_dim <= key_dim
-    const uint32_t *n_keys;           // [n_q], at least 1
-    const uint32_t *chosen;           // [n_chosen] ascending, each below every n_keys; NULL = all
-    uint32_t n_chosen;                // at least 1
+    const struct latent_keys *kinds;
+    uint32_t n_kinds;
     const uint32_t *block_table;
-    const void *pages;
-    size_t block_stride; // bytes
     enum dtype kv_dtype; // one that dtype_is_kv
     float scale;
-    float *scratch; // attend_latent_scratch_floats(key_dim, value_dim)
+    const float *sinks; // [n_q] a logit that takes weight and gives nothing; NULL = none
+    float *scratch;     // attend_latent_scratch_floats(key_dim, value_dim)
 };
 
 // Bytes in a page of one token's latent.
@@ -106,6 +127,29 @@ struct index_job {
     enum dtype kv_dtype; // one that dtype_is_kv
     float scale;
     float *out; // [n_blocks * 16]; slots of a page that hold no key yet get any score
+};
+
+// The same against rows of struct latent_keys with value_dim = key_dim = dim: rows [first, first +
+// n) of one sequence.
+struct entry_job {
+    const float *q;       // [n_heads, dim]
+    const float *weights; // [n_heads]
+    uint32_t n_heads, dim;
+    uint32_t first, n;
+    uint32_t rate;
+    const uint32_t *block_table;
+    const void *pages;
+    size_t block_stride; // bytes
+    enum dtype kv_dtype; // one that dtype_is_kv
+    float scale;
+    float *out; // [n]
+};
+
+// A window of tokens that becomes one row, oldest first: what each gives, its gate, and what is
+// added to that for its place in the window.
+struct window {
+    const float *const *x, *const *gate, *const *place; // [n_rows] rows
+    uint32_t n_rows;                                    // at least 1
 };
 
 struct norm_weights {
@@ -145,6 +189,9 @@ struct kernel_ops {
     void (*attend)(const struct attend_job *job);
     void (*attend_latent)(const struct latent_job *job);
     void (*index_scores)(const struct index_job *job);
+    void (*entry_scores)(const struct entry_job *job);
+    // Each of n channels for itself: y = the sum of x * softmax(gate + place) over the window.
+    void (*window_sum)(float *y, const struct window *w, uint32_t n);
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);

@@ -4,19 +4,16 @@
 // latent is stored once. Scores want keys in lanes: the rows of a partition are turned into panels
 // [key_dim][16] of float32, four blocks at a time, and every query of the tile passes over them.
 // Values are read from the rows as they are. Keys are numbered as they come (chosen or not); only
-// the lane sum of the weights goes by position.
+// the lane sum of the weights goes by position. Rows of several kinds are partitions like others.
 #include <math.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "kernels/simd_elementary.h"
-#include "kernels/simd_tables.h"
-#include "kernels/simd_tile.h"
+#include "kernels/simd_turn.h"
 
 #define PART ATTN_PARTITION_TOKENS
-#define BLOCK KV_BLOCK_TOKENS
 
-static_assert(BLOCK == VEC_LANES, "a block of keys fills the lanes");
 static_assert(TILE_ROWS <= LATENT_TILE_MAX, "scratch is sized for a tile");
 
 // Queries of one tile within the partition that starts at key base.
@@ -24,16 +21,15 @@ struct tile {
     const struct latent_job *job;
     const float *q;
     uint32_t first_query, n_q, base;
-    uint32_t n;      // keys of the partition that some query sees
-    uint32_t common; // the first so many are seen by all
-    uint32_t seen[LATENT_TILE_MAX];
-    uint32_t lane[PART];             // of each key: its position behind base
-    const unsigned char *rows[PART]; // where it stands
-    float scales[PART][2];           // of int8
-    float *panels;                   // [LATENT_PANELS][key_dim][16]
-    float *scores;                   // [n_q][PART], by number of the key
-    float *acc;                      // [n_q][padded], of this partition
-    float *merged;                   // [n_q][padded], of all partitions so far
+    const struct latent_keys *keys;                      // of the partition
+    struct row_set set;                                  // those that some query sees
+    uint32_t lane[PART];                                 // of each: its position behind base
+    uint32_t from[LATENT_TILE_MAX], to[LATENT_TILE_MAX]; // numbers of those that a query sees
+    uint32_t common, common_end;                         // of those that all see
+    float *panels;                                       // [LATENT_PANELS][key_dim][16]
+    float *scores;                                       // [n_q][PART], by number of the key
+    float *acc;                                          // [n_q][padded], of this partition
+    float *merged;                                       // [n_q][padded], of all partitions so far
     size_t padded;
     float max[LATENT_TILE_MAX], sum[LATENT_TILE_MAX];        // of this partition
     float top[LATENT_TILE_MAX], merged_sum[LATENT_TILE_MAX]; // of all so far
@@ -43,136 +39,57 @@ struct tile {
 // --- the keys
 
 static void add_key(struct tile *t, uint32_t key) {
-    const struct latent_job *job = t->job;
-    const unsigned char *page = job->pages;
-    page += job->block_table[key / BLOCK] * job->block_stride;
-    t->lane[t->n] = key - t->base;
-    t->rows[t->n] = page + (size_t)(key % BLOCK) * job->key_dim * dtype_bytes(job->kv_dtype);
-    if (job->kv_dtype == DTYPE_I8)
-        memcpy(t->scales[t->n],
-               page + (size_t)BLOCK * job->key_dim + key % BLOCK * sizeof *t->scales,
-               sizeof *t->scales);
-    t->n++;
+    const struct latent_keys *k = t->keys;
+    struct row_place at = {k->pages, k->block_stride, t->job->block_table, k->rate};
+    t->lane[t->set.n] = key - t->base;
+    add_row(&t->set, &at, key);
+}
+
+static uint32_t first_of(const struct tile *t, uint32_t row) {
+    return t->keys->first != NULL ? t->keys->first[t->first_query + row] : 0;
 }
 
 // The chosen keys of the partition from *at on, which moves behind them: all queries see them.
 static void take_chosen(struct tile *t, uint32_t *at) {
-    const struct latent_job *job = t->job;
-    t->base = job->chosen[*at] / PART * PART;
-    for (; *at < job->n_chosen && job->chosen[*at] - t->base < PART; ++*at)
-        add_key(t, job->chosen[*at]);
-    check(t->n > 0 && t->lane[t->n - 1] < PART);
-    t->common = t->n;
+    const struct latent_keys *k = t->keys;
+    t->base = k->chosen[*at] / PART * PART;
+    for (; *at < k->n_chosen && k->chosen[*at] - t->base < PART; ++*at)
+        add_key(t, k->chosen[*at]);
+    check(t->set.n > 0 && t->lane[t->set.n - 1] < PART);
+    t->common = 0;
+    t->common_end = t->set.n;
     for (uint32_t r = 0; r < t->n_q; r++) {
-        check(t->base + t->lane[t->n - 1] < job->n_keys[t->first_query + r]);
-        t->seen[r] = t->n;
+        check(t->base + t->lane[0] >= first_of(t, r));
+        check(t->base + t->lane[t->set.n - 1] < k->n[t->first_query + r]);
+        t->from[r] = 0;
+        t->to[r] = t->set.n;
     }
 }
 
-// The keys of the partition from *at on, and how many of them each query sees.
+// The keys of the partition from *at on, and which of them each query sees.
 static void take_range(struct tile *t, uint32_t *at) {
-    uint32_t most = 0;
+    uint32_t least = UINT32_MAX, most = 0;
     t->base = *at;
-    t->common = PART;
     for (uint32_t r = 0; r < t->n_q; r++) {
-        uint32_t n = t->job->n_keys[t->first_query + r];
-        n = n > t->base ? n - t->base : 0;
-        t->seen[r] = n < PART ? n : PART;
-        if (t->seen[r] > most) most = t->seen[r];
-        if (t->seen[r] < t->common) t->common = t->seen[r];
+        uint32_t first = first_of(t, r), n = t->keys->n[t->first_query + r];
+        t->from[r] = first > t->base ? first : t->base;
+        t->to[r] = n < t->base + PART ? n : t->base + PART;
+        if (t->from[r] >= t->to[r]) t->from[r] = t->to[r] = t->base; // none
+        if (t->from[r] < t->to[r] && t->from[r] < least) least = t->from[r];
+        if (t->from[r] < t->to[r] && t->to[r] > most) most = t->to[r];
     }
-    for (uint32_t j = 0; j < most; j++)
-        add_key(t, t->base + j);
+    t->common = 0;
+    t->common_end = PART;
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        bool none = t->from[r] == t->to[r];
+        t->from[r] = none ? 0 : t->from[r] - least;
+        t->to[r] = none ? 0 : t->to[r] - least;
+        if (t->from[r] > t->common) t->common = t->from[r];
+        if (t->to[r] < t->common_end) t->common_end = t->to[r];
+    }
+    for (uint32_t key = least; key < most; key++)
+        add_key(t, key);
     *at += PART;
-}
-
-// --- rows to panels
-
-// Eight rows of eight: element r of column c goes to row c.
-INLINE void transpose_8(float *out, const __m256 *in) {
-    __m256 a[8], b[8];
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        a[2 * i] = _mm256_unpacklo_ps(in[2 * i], in[2 * i + 1]);
-        a[2 * i + 1] = _mm256_unpackhi_ps(in[2 * i], in[2 * i + 1]);
-    }
-    UNROLL
-    for (int i = 0; i < 2; i++) {
-        b[4 * i] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0x44);
-        b[4 * i + 1] = _mm256_shuffle_ps(a[4 * i], a[4 * i + 2], 0xee);
-        b[4 * i + 2] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0x44);
-        b[4 * i + 3] = _mm256_shuffle_ps(a[4 * i + 1], a[4 * i + 3], 0xee);
-    }
-    UNROLL
-    for (int i = 0; i < 4; i++) {
-        _mm256_storeu_ps(out + (size_t)i * BLOCK, _mm256_permute2f128_ps(b[i], b[4 + i], 0x20));
-        _mm256_storeu_ps(out + (size_t)(4 + i) * BLOCK,
-                         _mm256_permute2f128_ps(b[i], b[4 + i], 0x31));
-    }
-}
-
-// Sixteen dimensions of eight keys, into half of the panel's lanes.
-INLINE void turn_half(float *panel, const vec *rows) {
-    __m256 half[8];
-    UNROLL
-    for (int i = 0; i < 8; i++)
-        half[i] = vec_low(rows[i]);
-    transpose_8(panel, half);
-    UNROLL
-    for (int i = 0; i < 8; i++)
-        half[i] = vec_high(rows[i]);
-    transpose_8(panel + (size_t)8 * BLOCK, half);
-}
-
-// n dimensions from d on of one key.
-INLINE vec row_part(const struct tile *t, uint32_t key, uint32_t d, uint32_t n, enum dtype dtype) {
-    const unsigned char *row = t->rows[key];
-    vec x = n == VEC_LANES ? element_load(row, dtype, d) : element_load_n(row, dtype, d, n);
-    return dtype == DTYPE_I8 ? vec_mul(x, vec_set(t->scales[key][d >= t->job->value_dim])) : x;
-}
-
-// n dimensions from d on of up to sixteen keys from number key on: out becomes [16][16]. Lanes
-// behind the last key repeat it, and nobody looks at them.
-INLINE void turn_square(const struct tile *t, float *out, uint32_t key, const uint32_t d_n[2],
-                        enum dtype dtype) {
-    for (uint32_t from = 0; from < BLOCK; from += 8) {
-        vec rows[8];
-        UNROLL
-        for (uint32_t i = 0; i < 8; i++) {
-            uint32_t j = key + from + i < t->n ? key + from + i : t->n - 1;
-            rows[i] = row_part(t, j, d_n[0], d_n[1], dtype);
-        }
-        turn_half(out + from, rows);
-    }
-}
-
-// Dimensions [d, end) of the keys, which have one scale if any.
-INLINE void turn_rows(const struct tile *t, float *panel, uint32_t key, uint32_t d, uint32_t end,
-                      enum dtype dtype) {
-    for (; d + VEC_LANES <= end; d += VEC_LANES)
-        turn_square(t, panel + (size_t)d * BLOCK, key, (uint32_t[]){d, VEC_LANES}, dtype);
-    if (d == end) return;
-    float tail[VEC_LANES * BLOCK];
-    turn_square(t, tail, key, (uint32_t[]){d, end - d}, dtype);
-    memcpy(panel + (size_t)d * BLOCK, tail, (end - d) * BLOCK * sizeof *tail);
-}
-
-INLINE void fill_panel_as(const struct tile *t, float *panel, uint32_t key, enum dtype dtype) {
-    if (dtype == DTYPE_I8) {
-        turn_rows(t, panel, key, 0, t->job->value_dim, dtype);
-        turn_rows(t, panel, key, t->job->value_dim, t->job->key_dim, dtype);
-    } else {
-        turn_rows(t, panel, key, 0, t->job->key_dim, dtype);
-    }
-}
-
-static void fill_panel(const struct tile *t, float *panel, uint32_t key) {
-    switch (t->job->kv_dtype) {
-    case DTYPE_F32: fill_panel_as(t, panel, key, DTYPE_F32); break;
-    case DTYPE_BF16: fill_panel_as(t, panel, key, DTYPE_BF16); break;
-    case DTYPE_E4M3: fill_panel_as(t, panel, key, DTYPE_E4M3); break;
-    default: fill_panel_as(t, panel, key, DTYPE_I8);
-    }
 }
 
 // --- scores
@@ -225,10 +142,10 @@ static void score_panels(const struct tile *t, uint32_t key, uint32_t n_panels) 
 }
 
 static void score(const struct tile *t) {
-    for (uint32_t key = 0; key < t->n; key += LATENT_PANELS * BLOCK) {
+    for (uint32_t key = 0; key < t->set.n; key += LATENT_PANELS * BLOCK) {
         uint32_t n_panels = 0;
-        for (; n_panels < LATENT_PANELS && key + n_panels * BLOCK < t->n; n_panels++)
-            fill_panel(t, t->panels + (size_t)n_panels * t->job->key_dim * BLOCK,
+        for (; n_panels < LATENT_PANELS && key + n_panels * BLOCK < t->set.n; n_panels++)
+            fill_panel(&t->set, t->panels + (size_t)n_panels * t->job->key_dim * BLOCK,
                        key + n_panels * BLOCK);
         score_panels(t, key, n_panels);
     }
@@ -238,27 +155,28 @@ static void score(const struct tile *t) {
 
 static void weigh(struct tile *t, uint32_t row) {
     float *s = t->scores + row * PART, at[PART];
-    uint32_t n = t->seen[row], end = t->lane[n - 1] / BLOCK * BLOCK + BLOCK;
-    for (uint32_t j = t->lane[0] / BLOCK * BLOCK; j < end; j++)
+    uint32_t from = t->from[row], to = t->to[row], begin = t->lane[from] / BLOCK * BLOCK,
+             end = t->lane[to - 1] / BLOCK * BLOCK + BLOCK;
+    for (uint32_t j = begin; j < end; j++)
         at[j] = -INFINITY;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = from; i < to; i++)
         at[t->lane[i]] = s[i];
     vec top = vec_set(-INFINITY), sum = vec_zero();
-    for (uint32_t j = t->lane[0] / BLOCK * BLOCK; j < end; j += BLOCK)
+    for (uint32_t j = begin; j < end; j += BLOCK)
         top = vec_max(top, vec_load(at + j));
     t->max[row] = vec_tree_max(top);
-    for (uint32_t j = t->lane[0] / BLOCK * BLOCK; j < end; j += BLOCK) {
+    for (uint32_t j = begin; j < end; j += BLOCK) {
         vec p = vec_exp(vec_sub(vec_load(at + j), vec_set(t->max[row])));
         sum = vec_add(sum, p);
         vec_store(at + j, p);
     }
     t->sum[row] = vec_tree_sum(sum);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = from; i < to; i++)
         s[i] = at[t->lane[i]];
     // Of int8 the weights take the values' scales, and the values are the codes.
     if (t->job->kv_dtype != DTYPE_I8) return;
-    for (uint32_t i = 0; i < n; i++)
-        s[i] = s[i] * t->scales[i][0];
+    for (uint32_t i = from; i < to; i++)
+        s[i] = s[i] * t->set.scales[i][0];
 }
 
 // --- values
@@ -279,7 +197,7 @@ INLINE void value_tile(const struct value_tile *v, int rows, int n_vecs, enum dt
     for (int i = 0; i < rows * n_vecs; i++)
         acc[i] = vec_load(v->acc + (size_t)(i / n_vecs) * padded + i % n_vecs * VEC_LANES);
     for (uint32_t key = v->key; key < v->end; key++) {
-        const unsigned char *row = v->t->rows[key];
+        const unsigned char *row = v->t->set.rows[key];
         const float *p = v->p + key;
         vec x[4];
         UNROLL
@@ -360,51 +278,66 @@ static void merge(struct tile *t, uint32_t row) {
 static void attend_partition(struct tile *t) {
     memset(t->acc, 0, t->n_q * t->padded * sizeof *t->acc);
     score(t);
-    for (uint32_t r = 0; r < t->n_q; r++)
-        if (t->seen[r] > 0) weigh(t, r);
+    bool shared = t->common < t->common_end;
+    for (uint32_t r = 0; r < t->n_q; r++) {
+        if (t->from[r] == t->to[r]) continue;
+        weigh(t, r);
+        add_values(t, r, 1, t->from[r], shared ? t->common : t->to[r]);
+    }
     for (uint32_t r = 0, rows; r < t->n_q; r += rows) {
         rows = tile_rows(t->n_q - r);
-        add_values(t, r, rows, 0, t->common);
+        add_values(t, r, rows, t->common, t->common_end);
     }
     for (uint32_t r = 0; r < t->n_q; r++) {
-        if (t->seen[r] == 0) continue;
-        add_values(t, r, 1, t->common, t->seen[r]);
+        if (t->from[r] == t->to[r]) continue;
+        if (shared) add_values(t, r, 1, t->common_end, t->to[r]);
         merge(t, r);
     }
+}
+
+// The sum with the sink's weight in it; *keep is what the values are worth then.
+static float add_sink(const struct tile *t, uint32_t row, float sink, float *keep) {
+    float top = t->top[row] > sink ? t->top[row] : sink;
+    *keep = elementary_exp(t->top[row] - top);
+    return t->merged_sum[row] * *keep + elementary_exp(sink - top);
 }
 
 static void write_output(const struct tile *t) {
     const struct latent_job *job = t->job;
     for (uint32_t r = 0; r < t->n_q; r++) {
         float *out = job->out + (t->first_query + r) * job->out_stride;
+        float l = t->merged_sum[r], keep = 1.0f;
+        check(t->started[r]);
+        if (job->sinks != NULL) l = add_sink(t, r, job->sinks[t->first_query + r], &keep);
         for (uint32_t d = 0; d < job->value_dim; d += VEC_LANES) {
             uint32_t left = job->value_dim - d;
-            vec o = vec_div(vec_load(t->merged + r * t->padded + d), vec_set(t->merged_sum[r]));
-            vec_store_n(out + d, o, left < VEC_LANES ? left : VEC_LANES);
+            vec acc = vec_mul(vec_load(t->merged + r * t->padded + d), vec_set(keep));
+            vec_store_n(out + d, vec_div(acc, vec_set(l)), left < VEC_LANES ? left : VEC_LANES);
         }
     }
 }
 
-static void attend_tile(struct tile *t) {
-    const struct latent_job *job = t->job;
-    uint32_t end = job->n_chosen;
-    if (job->chosen == NULL) {
+// The partitions of one kind: from that of the first key that some query sees.
+static void attend_kind(struct tile *t) {
+    const struct latent_keys *k = t->keys;
+    uint32_t at = 0, end = k->n_chosen;
+    if (k->chosen == NULL) {
+        at = UINT32_MAX;
         end = 0;
         for (uint32_t r = 0; r < t->n_q; r++) {
-            check(job->n_keys[t->first_query + r] > 0);
-            if (job->n_keys[t->first_query + r] > end) end = job->n_keys[t->first_query + r];
+            if (first_of(t, r) < at) at = first_of(t, r);
+            if (k->n[t->first_query + r] > end) end = k->n[t->first_query + r];
         }
+        at = at / PART * PART;
     }
-    check(end > 0);
-    for (uint32_t at = 0; at < end;) {
-        t->n = 0;
-        if (job->chosen != NULL)
+    while (at < end) {
+        t->set.n = 0;
+        if (k->chosen != NULL)
             take_chosen(t, &at);
         else
             take_range(t, &at);
-        attend_partition(t);
+        if (t->set.n > 0) attend_partition(t);
     }
-    write_output(t);
 }
 
 void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job) {
@@ -412,12 +345,20 @@ void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job) {
     for (uint32_t query = 0, n; query < job->n_q; query += n) {
         n = job->n_q - query < LATENT_TILE_MAX ? job->n_q - query : LATENT_TILE_MAX;
         struct tile t = {
-            .job = job, .q = job->q + query * job->q_stride, .first_query = query, .n_q = n};
+            .job = job,
+            .q = job->q + query * job->q_stride,
+            .first_query = query,
+            .n_q = n,
+            .set = {.dim = job->key_dim, .value_dim = job->value_dim, .dtype = job->kv_dtype}};
         t.padded = ((size_t)job->value_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
         t.panels = job->scratch;
         t.scores = t.panels + (size_t)LATENT_PANELS * BLOCK * job->key_dim;
         t.acc = t.scores + (size_t)n * PART;
         t.merged = t.acc + n * t.padded;
-        attend_tile(&t);
+        for (uint32_t kind = 0; kind < job->n_kinds; kind++) {
+            t.keys = &job->kinds[kind];
+            attend_kind(&t);
+        }
+        write_output(&t);
     }
 }

@@ -12,5 +12,7 @@ void KERNEL_SYMBOL(attend)(const struct attend_job *job);
 void KERNEL_SYMBOL(delta_rule)(const struct delta_job *job);
 void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job);
 void KERNEL_SYMBOL(index_scores)(const struct index_job *job);
+void KERNEL_SYMBOL(entry_scores)(const struct entry_job *job);
+void KERNEL_SYMBOL(window_sum)(float *y, const struct window *w, uint32_t n);
 
 #endif

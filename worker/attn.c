@@ -347,6 +347,14 @@ static void attend_latents(const struct attn_layer *al, const struct attn_tile *
                            uint32_t first_head, const struct attn_thread *mine) {
     struct forward *f = al->f;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
+    const struct latent_keys keys = {
+        .pages = kv_keys(&f->kv, al->layer, 0),
+        .block_stride = f->kv.block_stride,
+        .rate = 1,
+        .n = mine->n_keys,
+        .chosen = indexer_chosen(f, tile->row_begin),
+        .n_chosen = f->spec->indexer.top_k,
+    };
     struct latent_job job = {
         .q = attn_query(f, 0, tile->row_begin) + (size_t)first_head * key_dim,
         .out = mine->out,
@@ -355,12 +363,9 @@ static void attend_latents(const struct attn_layer *al, const struct attn_tile *
         .n_q = tile->n_rows * f->attn.heads_per_item,
         .key_dim = key_dim,
         .value_dim = value_dim,
-        .n_keys = mine->n_keys,
-        .chosen = indexer_chosen(f, tile->row_begin),
-        .n_chosen = f->spec->indexer.top_k,
+        .kinds = &keys,
+        .n_kinds = 1,
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
-        .pages = kv_keys(&f->kv, al->layer, 0),
-        .block_stride = f->kv.block_stride,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
         .scratch = mine->scratch,

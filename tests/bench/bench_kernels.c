@@ -281,6 +281,7 @@ static void bench_attend_latent(const struct bench *b, uint32_t n_keys, uint32_t
     }
     for (uint32_t i = 0; i < n_q; i++)
         n[i] = n_keys;
+    const struct latent_keys keys = {.pages = pages, .block_stride = page, .rate = 1, .n = n};
     struct latent_job job = {.q = q,
                              .out = out,
                              .q_stride = KEY,
@@ -288,10 +289,9 @@ static void bench_attend_latent(const struct bench *b, uint32_t n_keys, uint32_t
                              .n_q = n_q,
                              .key_dim = KEY,
                              .value_dim = VALUE,
-                             .n_keys = n,
+                             .kinds = &keys,
+                             .n_kinds = 1,
                              .block_table = table,
-                             .pages = pages,
-                             .block_stride = page,
                              .kv_dtype = dtype,
                              .scale = 0.088f,
                              .scratch = floats(attend_latent_scratch_floats(KEY, VALUE))};

@@ -5,6 +5,7 @@
 #include "tests/kernels/grid_dense.h"
 
 #include "tests/kernels/grid_attention.h"
+#include "tests/kernels/grid_entries.h"
 #include "tests/kernels/grid_latent.h"
 #include "tests/kernels/grid_rows.h"
 
@@ -32,7 +33,12 @@ static int equal_main(const char *name) {
         attend_latent_reads_no_key_that_was_not_chosen,
         attend_latent_over_all_keys_chosen_is_attention_over_all,
         attend_latent_carries_infinities_and_nan_as_the_oracle,
+        attend_latent_over_entries_and_tokens_equals_the_oracle,
+        attend_latent_over_chosen_entries_equals_the_oracle,
+        attend_latent_with_sinks_carries_infinities_and_nan_as_the_oracle,
         index_scores_equal_the_oracle,
+        entry_scores_equal_the_oracle,
+        window_sum_equals_the_oracle,
         rms_norm_equals_the_oracle,
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,

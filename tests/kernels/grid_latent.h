@@ -88,17 +88,20 @@ struct latent_case {
 
 static void latent_compare(struct latent_case *c) {
     const struct latent_pages *pages = &c->pages;
+    const struct latent_keys keys = {.pages = pages->data,
+                                     .block_stride = pages->page_bytes,
+                                     .rate = 1,
+                                     .n = c->n,
+                                     .chosen = c->n_chosen != 0 ? c->chosen : NULL,
+                                     .n_chosen = c->n_chosen};
     struct latent_job job = {.q_stride = pages->key_dim + 1,
                              .out_stride = pages->value_dim + 2,
                              .n_q = c->n_q,
                              .key_dim = pages->key_dim,
                              .value_dim = pages->value_dim,
-                             .n_keys = c->n,
-                             .chosen = c->n_chosen != 0 ? c->chosen : NULL,
-                             .n_chosen = c->n_chosen,
+                             .kinds = &keys,
+                             .n_kinds = 1,
                              .block_table = pages->table,
-                             .pages = pages->data,
-                             .block_stride = pages->page_bytes,
                              .kv_dtype = pages->dtype,
                              .scale = 0.3f};
     size_t q_bytes = ((c->n_q - 1) * job.q_stride + job.key_dim) * sizeof(float),
@@ -206,18 +209,21 @@ START_TEST(attend_latent_over_all_keys_chosen_is_attention_over_all) {
     latent_choose(&c, 1);
     ck_assert_uint_eq(c.n_chosen, n_keys);
     for (int chosen = 0; chosen < 2; chosen++) {
+        const struct latent_keys keys = {.pages = c.pages.data,
+                                         .block_stride = c.pages.page_bytes,
+                                         .rate = 1,
+                                         .n = &n_keys,
+                                         .chosen = chosen ? c.chosen : NULL,
+                                         .n_chosen = c.n_chosen};
         struct latent_job job = {.q = q,
                                  .q_stride = 24,
                                  .out_stride = 16,
                                  .n_q = 1,
                                  .key_dim = 24,
                                  .value_dim = 16,
-                                 .n_keys = &n_keys,
-                                 .chosen = chosen ? c.chosen : NULL,
-                                 .n_chosen = c.n_chosen,
+                                 .kinds = &keys,
+                                 .n_kinds = 1,
                                  .block_table = c.pages.table,
-                                 .pages = c.pages.data,
-                                 .block_stride = c.pages.page_bytes,
                                  .kv_dtype = DTYPE_BF16,
                                  .scale = 0.3f};
         latent_run(table, &job, out[chosen], 16);
