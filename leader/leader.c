@@ -155,10 +155,10 @@ static uint32_t steps_in_flight(const struct leader_config *c) {
     return c->layout.pp - 1 + c->pipeline_depth;
 }
 
-// What a recurrent layer knows of a prefix stands in no page, so who begins behind one would know
-// nothing of it.
+// What a layer with a state knows of a prefix stands in no page, so who begins behind one would
+// know nothing of it.
 static bool caches_prefixes(const struct leader_config *c) {
-    return !c->no_prefix_caching && spec_recurrent_layers(c->spec) == 0;
+    return !c->no_prefix_caching && spec_state_layers(c->spec) == 0;
 }
 
 static struct sched_config sched_config_of(const struct leader_config *c) {
@@ -222,8 +222,8 @@ int leader_create(struct leader **out, const struct leader_config *config, struc
     }
     view_refresh(l->view, env_now_ns(config->env));
     if (!config->no_prefix_caching && !caches_prefixes(config))
-        log_event(LOG_INFO, "leader", "no prefix cache: the model has recurrent layers",
-                  log_uint("layers", spec_recurrent_layers(config->spec)),
+        log_event(LOG_INFO, "leader", "no prefix cache: the model has layers with a state",
+                  log_uint("layers", spec_state_layers(config->spec)),
                   log_uint("bytes_per_sequence", spec_state_bytes(config->spec)));
     *out = l;
     return 0;

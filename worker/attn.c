@@ -349,7 +349,7 @@ static void attend_latents(const struct attn_layer *al, const struct attn_tile *
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
     const struct latent_keys keys = {
         .pages = kv_keys(&f->kv, al->layer, 0),
-        .block_stride = f->kv.block_stride,
+        .block_stride = f->kv.layers[al->layer].stride,
         .rate = 1,
         .n = mine->n_keys,
         .chosen = indexer_chosen(f, tile->row_begin),
@@ -402,7 +402,7 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
         .k_base = kv_keys(&f->kv, al->layer, kv_head),
         .v_base = kv_values(&f->kv, al->layer, kv_head),
-        .block_stride = f->kv.block_stride,
+        .block_stride = f->kv.layers[al->layer].stride,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
         .softcap = f->spec->attn_cap,

@@ -161,7 +161,7 @@ static void score_item(void *context, uint32_t i, uint32_t thread) {
         .n_blocks = end - begin < ITEM_BLOCKS ? end - begin : ITEM_BLOCKS,
         .block_table = f->kv.tables[f->batch.slot[row]].blocks,
         .pages = kv_index_keys(&f->kv, il->layer),
-        .block_stride = f->kv.block_stride,
+        .block_stride = f->kv.layers[il->layer].stride,
         .kv_dtype = f->kv.dtype,
         .scale = 1.0f / sqrtf((float)spec->dim),
         .out = x->scores + line * x->line_floats + (size_t)begin * KV_BLOCK_TOKENS,

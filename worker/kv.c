@@ -10,15 +10,22 @@
 
 #define KEY_DIM_MAX (LATENT_DIM_MAX + HEAD_DIM_MAX) // of latent attention, the wider one
 
-static uint64_t page_bytes(const struct kv_sizes *sizes) {
-    return KV_BLOCK_TOKENS * spec_page_row_bytes(sizes->spec, sizes->dtype);
+uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < sizes->n_layers; i++)
+        bytes += spec_page_bytes(sizes->spec, sizes->first_layer + i, sizes->dtype);
+    return bytes * sizes->n_heads; // limits.h: far below 2^64
 }
 
-uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
-    uint32_t n_layers = 0; // recurrent ones have no pages
-    for (uint32_t i = 0; i < sizes->n_layers; i++)
-        n_layers += spec_layer_recurrent(sizes->spec, sizes->first_layer + i) ? 0 : 1;
-    return page_bytes(sizes) * n_layers * sizes->n_heads; // limits.h: far below 2^64
+static void place_layers(struct kv *kv, const struct kv_sizes *sizes) {
+    size_t offset = 0;
+    for (uint32_t i = 0; i < sizes->n_layers; i++) {
+        struct kv_layer *l = &kv->layers[sizes->first_layer + i];
+        l->page_bytes = spec_page_bytes(sizes->spec, sizes->first_layer + i, sizes->dtype);
+        l->stride = l->page_bytes * sizes->n_heads;
+        l->offset = offset;
+        offset += l->stride * sizes->n_blocks;
+    }
 }
 
 void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
@@ -27,10 +34,6 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_dim = spec_key_dim(spec);
     kv->value_dim = spec_value_dim(spec);
     check(kv->key_dim <= KEY_DIM_MAX);
-    for (uint32_t i = 0, place = 0; i < sizes->n_layers; i++) {
-        kv->place[sizes->first_layer + i] = place;
-        place += spec_layer_recurrent(spec, sizes->first_layer + i) ? 0 : 1;
-    }
     kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
@@ -38,9 +41,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_bytes = KV_BLOCK_TOKENS * (kv->latents ? latent_row_bytes(kv->dtype, kv->key_dim)
                                                    : kv_row_bytes(kv->dtype, kv->key_dim));
     kv->index_dim = spec->indexer.top_k != 0 ? spec->indexer.dim : 0;
-    kv->page_bytes = page_bytes(sizes);
-    kv->block_stride = kv->page_bytes * kv->n_heads;
-    kv->layer_stride = kv->block_stride * sizes->n_blocks;
+    place_layers(kv, sizes);
     kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(sizes));
     kv->tokens = scratch_take(s, sizes->n_blocks, KV_BLOCK_TOKENS * sizeof *kv->tokens);
     kv->tables = scratch_take(s, sizes->n_slots, sizeof *kv->tables);
@@ -73,7 +74,8 @@ uint32_t kv_token(const struct kv *kv, uint32_t slot, uint32_t position) {
 }
 
 static size_t page_offset(const struct kv *kv, uint32_t layer, uint32_t head, uint32_t block) {
-    return kv->place[layer] * kv->layer_stride + block * kv->block_stride + head * kv->page_bytes;
+    const struct kv_layer *l = &kv->layers[layer];
+    return l->offset + block * l->stride + head * l->page_bytes;
 }
 
 const void *kv_keys(const struct kv *kv, uint32_t layer, uint32_t head) {

@@ -15,19 +15,23 @@ struct kv_table {
     uint32_t n_blocks;
 };
 
+// Where a layer's pages are.
+struct kv_layer {
+    size_t offset;     // of its first page
+    size_t page_bytes; // of one KV head; 0: the layer has none
+    size_t stride;     // from one page to the next of the same head
+};
+
 struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
     uint32_t blocks_max; // of one sequence
     bool latents;        // a page holds rows that are key and value (struct latent_job)
     uint32_t index_dim;  // of sparse attention's index keys, which stand behind; 0 = none
-    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head
-    size_t page_bytes;   // all of it
-    size_t block_stride; // from one page to the next of the same layer and head
-    size_t layer_stride;
-    uint32_t place[LAYERS_MAX]; // of the layer among those with pages: recurrent ones have none
-    uint8_t *pages;             // [layer with pages][block][kv head][K, V]
-    struct kv_table *tables;    // [n_slots]
+    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head, K alone
+    struct kv_layer layers[LAYERS_MAX];
+    uint8_t *pages;          // [layer][block][kv head][K, V]
+    struct kv_table *tables; // [n_slots]
     uint32_t *tokens; // [n_blocks][KV_BLOCK_TOKENS] the token whose key and value stand there
 };
 

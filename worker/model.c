@@ -96,7 +96,7 @@ static void lay(struct forward *f, struct scratch *s) {
                                 c->kv_blocks,
                                 f->spec->vocab,
                                 c->layout->pp > 1,
-                                spec_recurrent_layers(f->spec) > 0};
+                                spec_state_layers(f->spec) > 0};
     batch_lay(&f->batch, &batch, s);
     struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);

@@ -66,7 +66,7 @@ static bool add(void *context, const struct tensor_want *want) {
 
 void footprint_measure(struct footprint_model *out, const struct model_spec *spec,
                        const struct footprint_types *types) {
-    *out = (struct footprint_model){.spec = spec, .kv_token = spec_kv_token_bytes(spec, types->kv)};
+    *out = (struct footprint_model){.spec = spec, .kv = types->kv};
     struct measure x = {out, dtype_bytes(types->weights)};
     (void)tensors_each(spec, add, &x);
     if (spec->tied_embeddings) out->head += out->embedding; // packed as a matrix of its own
@@ -99,11 +99,13 @@ static uint64_t weights(const struct footprint_model *m, const struct layout *l,
     return n;
 }
 
-// Layers without pages, where a model has some, are taken to be spread evenly.
 static uint64_t kv_token(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
     uint32_t heads = spec_kv_heads(m->spec), own = heads > l->tp ? heads / l->tp : 1;
-    return m->kv_token * layout_layer_count(l, m->spec->n_layers, stage) / m->spec->n_layers * own /
-           heads;
+    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
+    uint64_t page = 0;
+    for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
+        page += spec_page_bytes(m->spec, first + i, m->kv) * own;
+    return (page + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
 void footprint_of(struct footprint *out, const struct footprint_model *m, const struct layout *l,
@@ -119,13 +121,13 @@ void footprint_of(struct footprint *out, const struct footprint_model *m, const 
                               .kv_token_bytes = kv_token(m, l, stage)};
 }
 
-// One sequence's states of the stage's recurrent layers.
+// One sequence's states in the stage's layers.
 static uint64_t state(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
-    const struct model_spec *s = m->spec;
-    uint32_t first = layout_layer_first(l, s->n_layers, stage), n = 0;
-    for (uint32_t i = first; i < first + layout_layer_count(l, s->n_layers, stage); i++)
-        n += spec_layer_recurrent(s, i) ? 1 : 0;
-    return n == 0 ? 0 : spec_state_bytes(s) / spec_recurrent_layers(s) * n;
+    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
+        n += spec_layer_state_bytes(m->spec, first + i);
+    return n;
 }
 
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,

@@ -29,7 +29,7 @@ struct footprint_model {
         uint64_t experts;      // of all experts together
         uint64_t expert_rest;  // of these, what every rank of ETP holds whole
     } layers[LAYERS_MAX];
-    uint64_t kv_token; // of one token's pages over all layers and heads
+    enum dtype kv; // of the pages
 };
 
 void footprint_measure(struct footprint_model *out, const struct model_spec *spec,

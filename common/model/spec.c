@@ -291,7 +291,8 @@ int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_t
     return 0;
 }
 
-uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
+// Of one token's keys and values.
+static uint64_t token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint32_t key_dim = spec_key_dim(spec);
     if (spec_has_latents(spec))
         return latent_row_bytes(kv_dtype, key_dim) +
@@ -299,9 +300,16 @@ uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype)
     return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
 }
 
+uint64_t spec_page_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype) {
+    if (spec_layer_recurrent(spec, layer)) return 0;
+    return KV_BLOCK_TOKENS * token_bytes(spec, kv_dtype);
+}
+
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
-    uint64_t n = spec->n_layers - spec_recurrent_layers(spec);
-    return n * spec_page_row_bytes(spec, kv_dtype) * spec_kv_heads(spec);
+    uint64_t n = 0;
+    for (uint32_t layer = 0; layer < spec->n_layers; layer++)
+        n += spec_page_bytes(spec, layer, kv_dtype) * spec_kv_heads(spec);
+    return (n + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
 struct delta_rows spec_delta_rows(const struct model_spec *spec) {
@@ -318,10 +326,24 @@ uint32_t spec_recurrent_layers(const struct model_spec *spec) {
     return n;
 }
 
-uint64_t spec_state_bytes(const struct model_spec *spec) {
+uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer) {
     const struct delta_spec *d = &spec->delta;
-    if (d->kernel == 0) return 0;
+    if (!spec_layer_recurrent(spec, layer)) return 0;
     uint64_t inputs = (d->kernel - 1) * (uint64_t)spec_delta_channels(spec);
     uint64_t state = (uint64_t)spec_delta_values(spec) * d->k_dim;
-    return spec_recurrent_layers(spec) * (inputs + state) * sizeof(float);
+    return (inputs + state) * sizeof(float);
+}
+
+uint32_t spec_state_layers(const struct model_spec *spec) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        n += spec_layer_state_bytes(spec, i) != 0 ? 1 : 0;
+    return n;
+}
+
+uint64_t spec_state_bytes(const struct model_spec *spec) {
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < spec->n_layers; i++)
+        n += spec_layer_state_bytes(spec, i);
+    return n;
 }

@@ -366,8 +366,7 @@ static inline uint32_t spec_query_dim(const struct model_spec *s) {
 static inline bool spec_layer_recurrent(const struct model_spec *s, uint32_t layer) {
     return (s->layer_flags[layer] & LAYER_RECURRENT) != 0;
 }
-// How many there are; 0: a sequence is what its pages hold, and may begin behind pages of another.
-uint32_t spec_recurrent_layers(const struct model_spec *spec);
+uint32_t spec_recurrent_layers(const struct model_spec *spec); // how many there are
 // Of all heads: keys (and queries), values, and the channels of the convolution.
 static inline uint32_t spec_delta_keys(const struct model_spec *s) {
     return s->delta.n_k_heads * s->delta.k_dim;
@@ -383,11 +382,18 @@ struct delta_rows {
     uint32_t qkv, z, b, a;
 };
 struct delta_rows spec_delta_rows(const struct model_spec *spec);
-// Bytes of one sequence's states over all layers.
-uint64_t spec_state_bytes(const struct model_spec *spec);
 
-// Bytes of what a page holds of one token in one layer and KV head.
-uint64_t spec_page_row_bytes(const struct model_spec *spec, enum dtype kv_dtype);
+// --- what a sequence is made of
+
+// Bytes of what a layer knows of one sequence beside its pages; 0 = nothing.
+uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer);
+// How many layers have such a state; 0: a sequence is what its pages hold, and may begin behind
+// pages of another.
+uint32_t spec_state_layers(const struct model_spec *spec);
+uint64_t spec_state_bytes(const struct model_spec *spec); // over all layers
+
+// Bytes of a page of one layer and KV head; 0 of a recurrent layer.
+uint64_t spec_page_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype);
 // Bytes of one token's KV over all layers that keep any.
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype);
 
