@@ -15,6 +15,9 @@
 #define HEAD_DIM_MAX 512
 #define LATENT_DIM_MAX 4096 // of latent attention: compressed queries, keys and values
 #define CONV_KERNEL_MAX 16  // of a convolution before a recurrence
+#define HYPER_STREAMS_MAX 8 // of a residual with hyper-connections
+#define SINKHORN_ROUNDS_MAX 1000
+#define COMPRESS_RATE_MAX 4096 // tokens that one compressed entry stands for
 #define EXPERTS_MAX 1024
 #define TOP_K_MAX 32
 #define VOCAB_MAX 1048576

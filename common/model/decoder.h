@@ -33,6 +33,12 @@ void decoder_enter_text(struct config_reader *r);
 // ones the object rope_parameters with both. Of two objects rope_scaling counts.
 void decoder_read_rope(struct config_reader *r, struct model_spec *spec,
                        const struct decoder_defaults *d);
+// The object under the key alone, where there is one; theta and the rotated part are what they were
+// where it does not say.
+void decoder_read_rope_object(struct config_reader *r, const char *key, struct model_spec *spec,
+                              const struct decoder_defaults *d);
+// Which of the two objects counts: rope_scaling unless it is empty, as in the reference.
+const char *decoder_rope_key(const struct config_reader *r);
 // The scale of queries that some models with YaRN add: the square of 0.1 m log(factor) + 1, where m
 // is mscale_all_dim; 1 without it.
 float decoder_yarn_scale(const struct config_reader *r, const struct rope_spec *rope);

@@ -164,8 +164,8 @@ static void read_part(struct config_reader *r, struct model_spec *spec,
         spec->rope.dim = (uint32_t)((float)spec->head_dim * part);
 }
 
-static void read_object(struct config_reader *r, const char *key, struct model_spec *spec,
-                        const struct decoder_defaults *d) {
+void decoder_read_rope_object(struct config_reader *r, const char *key, struct model_spec *spec,
+                              const struct decoder_defaults *d) {
     const json_t *o = config_value(r, key);
     if (o == NULL) return;
     if (!json_is_object(o)) {
@@ -187,8 +187,7 @@ static void read_object(struct config_reader *r, const char *key, struct model_s
     if (r->rc == 0) r->rc = inner.rc;
 }
 
-// The one object that counts: rope_scaling unless it is empty, as in the reference.
-static const char *object_key(const struct config_reader *r) {
+const char *decoder_rope_key(const struct config_reader *r) {
     const json_t *old = config_value(r, "rope_scaling");
     bool empty = old == NULL || (json_is_object(old) && json_object_size(old) == 0);
     return empty ? "rope_parameters" : "rope_scaling";
@@ -200,12 +199,12 @@ void decoder_read_rope(struct config_reader *r, struct model_spec *spec,
     float part = d->partial_rotary == 0 ? 1.0f : d->partial_rotary;
     spec->rope.dim = (uint32_t)((float)spec->head_dim * part);
     read_part(r, spec, d);
-    read_object(r, object_key(r), spec, d);
+    decoder_read_rope_object(r, decoder_rope_key(r), spec, d);
 }
 
 float decoder_yarn_scale(const struct config_reader *r, const struct rope_spec *rope) {
     if (r->rc != 0 || rope->kind != ROPE_YARN) return 1.0f;
-    const json_t *o = config_value(r, object_key(r));
+    const json_t *o = config_value(r, decoder_rope_key(r));
     float all = (float)json_number_value(json_object_get(o, "mscale_all_dim"));
     float m = all == 0 ? 1.0f : log_mscale(rope->factor, all);
     return m * m;

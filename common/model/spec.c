@@ -38,7 +38,9 @@ const struct family *family_find(const char *architecture) {
 
 const struct family *spec_family(const struct model_spec *spec) {
     const struct family *family = family_find(spec->architecture);
-    return spec->other_form ? family->other_form : family;
+    for (uint32_t i = 0; i < spec->form; i++)
+        family = family->other_form;
+    return family;
 }
 
 // One literal, because a list made at run time would be state; a unit test compares it with the
@@ -212,18 +214,20 @@ static int dtype_of_embedding(struct model_spec *spec, const char *folder, struc
     return rc;
 }
 
-// The family's other form where the checkpoint has its name of the first expert. A folder without
-// one is told of by whoever needs it.
+// The first of the family's other forms whose name of the first expert the checkpoint has. A folder
+// without any is told of by whoever needs it.
 static void find_form(struct model_spec *spec, const char *folder) {
-    const struct family *other = family_find(spec->architecture)->other_form;
     const struct tensor_ref ref = {.kind = TENSOR_EXPERT_GATE};
+    const struct family *form = family_find(spec->architecture)->other_form;
     char name[TENSOR_NAME_MAX];
     struct safetensors *st;
     struct err_text ignored;
-    if (other == NULL || spec->router.n_experts == 0) return;
+    if (form == NULL || spec->router.n_experts == 0) return;
     if (safetensors_open(&st, folder, &ignored) != 0) return;
-    check(other->tensor_name(spec, &ref, name, sizeof name));
-    spec->other_form = safetensors_find(st, name) != NULL;
+    for (uint32_t i = 1; form != NULL && spec->form == 0; form = form->other_form, i++) {
+        check(form->tensor_name(spec, &ref, name, sizeof name));
+        if (safetensors_find(st, name) != NULL) spec->form = i;
+    }
     safetensors_close(st);
 }
 
@@ -259,7 +263,7 @@ uint32_t spec_segments(uint32_t units) {
 }
 
 uint32_t spec_attn_segments(const struct model_spec *spec) {
-    return spec_segments(spec->n_heads);
+    return spec_segments(spec->joint.q_rank != 0 ? spec->joint.o_groups : spec->n_heads);
 }
 
 uint32_t spec_inner_segments(uint32_t inner) {

@@ -62,6 +62,7 @@ enum activation {
     ACT_SWIGLU,  // silu(gate) * up
     ACT_GEGLU,   // gelu(gate) * up, the form with tanh
     ACT_CLAMPED, // gpt-oss: gate and up are clamped, (up + 1) * gate * sigmoid(alpha * gate)
+    ACT_LIMITED, // silu(min(gate, limit)) * (up within [-limit, limit])
 };
 
 // --- norms and attention
@@ -119,6 +120,32 @@ struct indexer_spec {
     float norm_eps;   // of the keys' LayerNorm
 };
 
+// Attention whose one head's keys are its values, too: compressed queries whose heads are normed
+// without weights, rotation of the trailing part of each head, which is taken back from the
+// outputs, and an output projection in two steps, the first one by groups of heads. q_rank 0 =
+// none.
+struct joint_spec {
+    uint32_t q_rank;
+    uint32_t o_groups, o_rank; // o_rank for each group
+};
+
+// Layers that attend, beside a sliding window, to entries that each stand for a window of as many
+// tokens as rate says (LAYER_CSA, LAYER_HCA). In the former a small attention of its own chooses
+// the top_k entries a query sees; in the latter it sees all. csa_rate 0 = the model has none.
+struct compress_spec {
+    uint32_t csa_rate, hca_rate;
+    uint32_t n_heads, dim, top_k; // of the choice; the last rope.dim of dim rotate
+    struct rope_spec rope;        // of these layers, in place of the model's; of equal dim
+};
+
+// Hyper-connections: the residual is n streams, which are mixed into one before each block and
+// take in what it returns (docs/arithmetic.md, Hyper-connections). n 0 = one plain stream.
+struct hyper_spec {
+    uint32_t n;
+    uint32_t rounds; // of the Sinkhorn iteration
+    float eps;
+};
+
 // Layers without rotary embedding may sharpen queries by 1 + scale * log(1 + (p + 1) / floor).
 struct temperature_spec {
     uint32_t floor; // 0 = none
@@ -134,6 +161,9 @@ enum layer_flag {
     LAYER_NO_ROPE = 2,   // and no rotary embedding
     LAYER_RECURRENT = 4, // a gated delta net stands in its place
     LAYER_SAME_KEYS = 8, // it attends to the keys that the layer before it chose
+    LAYER_CSA = 16,      // it also attends to chosen entries of compress.csa_rate tokens each,
+    LAYER_HCA = 32,      // or to all entries of compress.hca_rate tokens
+    LAYER_HASH = 64,     // its experts are those that a table has for the row's token
 };
 
 // Numbers that some families multiply by; 0 = not.
@@ -147,7 +177,7 @@ struct scale_spec {
 struct model_spec {
     char family[32];       // "qwen3_moe"
     char architecture[64]; // "Qwen3MoeForCausalLM"
-    bool other_form;       // of the family: the checkpoint stores experts so (spec_load sees it)
+    uint32_t form;         // of the family's forms, the checkpoint's (spec_load sees it)
     uint32_t n_layers, hidden, vocab;
     uint32_t n_later_layers; // of a checkpoint, behind the last one that is served
     uint32_t n_heads, n_kv_heads, head_dim;
@@ -158,6 +188,9 @@ struct model_spec {
     struct mla_spec mla;
     struct delta_spec delta;
     struct indexer_spec indexer;
+    struct joint_spec joint;
+    struct compress_spec compress;
+    struct hyper_spec hyper;
     struct temperature_spec temperature;
     float norm_eps, attn_scale;
     float attn_cap; // soft cap of the scores; 0 = none
@@ -234,9 +267,28 @@ enum tensor_kind {
     TENSOR_INDEX_K_NORM,
     TENSOR_INDEX_K_NORM_BIAS,
     TENSOR_INDEX_WEIGHTS, // [n_heads, hidden]
+    TENSOR_O_A,           // joint attention: of one group (expert), [o_rank, its heads]
+    TENSOR_ENTRY_KV,      // compressed layers: [head_dim, or in CSA two of them, hidden]
+    TENSOR_ENTRY_GATE,
+    TENSOR_ENTRY_BIAS, // of gates, as one vector: [rate][as many as ENTRY_KV has rows]
+    TENSOR_ENTRY_NORM,
+    TENSOR_INDEX_ENTRY_KV, // CSA: the same of the entries that are scored, [two dims, hidden]
+    TENSOR_INDEX_ENTRY_GATE,
+    TENSOR_INDEX_ENTRY_BIAS,
+    TENSOR_INDEX_ENTRY_NORM,
+    TENSOR_HYPER_ATTN_MIX, // [2 n + n * n, n * hidden] of the hyper-connection around attention
+    TENSOR_HYPER_ATTN_BASE,
+    TENSOR_HYPER_ATTN_SCALE,
+    TENSOR_HYPER_FFN_MIX,
+    TENSOR_HYPER_FFN_BASE,
+    TENSOR_HYPER_FFN_SCALE,
+    TENSOR_HYPER_HEAD_MIX, // [n, n * hidden] before the final norm
+    TENSOR_HYPER_HEAD_BASE,
+    TENSOR_HYPER_HEAD_SCALE,
     TENSOR_ROUTER,
     TENSOR_ROUTER_BIAS,
     TENSOR_SELECTION_BIAS,
+    TENSOR_HASH, // [vocab, top_k] whole numbers: the experts of each token (LAYER_HASH)
     TENSOR_GATE,
     TENSOR_UP,
     TENSOR_DOWN, // of a dense layer
@@ -297,8 +349,9 @@ struct family {
     // Whether a tensor that nothing asks for belongs to a part that is not served (layers that
     // predict further tokens, a vision tower). NULL when there are none.
     bool (*leaves_out)(const struct model_spec *spec, const char *name);
-    // How the same model's tensors are named and placed in checkpoints whose experts are stored in
-    // another way; of it only the functions for tensors count. NULL when there is one way.
+    // How the same model's tensors are named and placed in checkpoints that store them in another
+    // way, which shows in the name of the first expert; of it only the functions for tensors and
+    // the next form count. NULL when there is no other way.
     const struct family *other_form;
 };
 
@@ -359,6 +412,32 @@ static inline uint32_t spec_out_dim(const struct model_spec *s) {
 // What the query projection gives for one head: the query, and its output's gate.
 static inline uint32_t spec_query_dim(const struct model_spec *s) {
     return s->attn_gate ? 2 * s->head_dim : s->head_dim;
+}
+
+// --- layers of several kinds
+
+// Whether a layer attends to compressed entries beside its window.
+static inline bool spec_layer_compressed(const struct model_spec *s, uint32_t layer) {
+    return (s->layer_flags[layer] & (LAYER_CSA | LAYER_HCA)) != 0;
+}
+// Tokens of one of its entries; 0 = it has none.
+static inline uint32_t spec_compress_rate(const struct model_spec *s, uint32_t layer) {
+    return s->layer_flags[layer] & LAYER_CSA   ? s->compress.csa_rate
+           : s->layer_flags[layer] & LAYER_HCA ? s->compress.hca_rate
+                                               : 0;
+}
+// Whether the experts of a layer's rows are looked up by their tokens.
+static inline bool spec_layer_hash(const struct model_spec *s, uint32_t layer) {
+    return (s->layer_flags[layer] & LAYER_HASH) != 0;
+}
+// The width of the residual: all its streams.
+static inline uint32_t spec_stream_dim(const struct model_spec *s) {
+    return s->hyper.n == 0 ? s->hidden : s->hyper.n * s->hidden;
+}
+// What the output projection reads of a row.
+static inline uint32_t spec_out_width(const struct model_spec *s) {
+    return s->joint.q_rank != 0 ? s->joint.o_groups * s->joint.o_rank
+                                : s->n_heads * spec_out_dim(s);
 }
 
 // --- recurrent layers

@@ -55,13 +55,6 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
                        "head_dim %u with %u rotary dimensions: rotary embedding needs an even "
                        "number, at most head_dim",
                        s->head_dim, s->rope.dim);
-    if (!isfinite(s->rope.theta) || s->rope.theta <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)s->rope.theta);
-    if (s->rope.kind == ROPE_YARN && s->rope.theta <= 1)
-        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g; YaRN needs more than 1",
-                       (double)s->rope.theta);
-    if (!isfinite(s->rope.attention) || !isfinite(s->rope.long_attention))
-        return err_set(e, ERR_FATAL_MODEL, "the factor of the rotary embedding is not finite");
     if (!(s->norm_eps > 0 && s->norm_eps < 1))
         return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
                        (double)s->norm_eps);
@@ -99,21 +92,81 @@ static int check_indexer(const struct model_spec *s, struct err_text *e) {
     return check_sizes(rules, sizeof rules / sizeof *rules, e);
 }
 
+static int check_joint(const struct model_spec *s, struct err_text *e) {
+    const struct joint_spec *j = &s->joint;
+    const struct size_rule rules[] = {
+        {"num_key_value_heads", s->n_kv_heads, 1, 1},
+        {"q_lora_rank", j->q_rank, 1, LATENT_DIM_MAX},
+        {"o_groups", j->o_groups, 1, HEADS_MAX},
+        {"o_lora_rank", j->o_rank, 1, LATENT_DIM_MAX},
+        {"sliding_window", s->sliding_window, 1, POSITIONS_MAX},
+    };
+    if (j->q_rank == 0) return 0;
+    int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
+    if (rc == 0 && s->n_heads % j->o_groups != 0)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "num_attention_heads %u is not a multiple of o_groups %u", s->n_heads,
+                       j->o_groups);
+    return rc;
+}
+
+static int check_compress(const struct model_spec *s, struct err_text *e) {
+    const struct compress_spec *c = &s->compress;
+    const struct size_rule rules[] = {
+        {"compress_rates.compressed_sparse_attention", c->csa_rate, 1, COMPRESS_RATE_MAX},
+        {"compress_rates.heavily_compressed_attention", c->hca_rate, 1, COMPRESS_RATE_MAX},
+        {"index_n_heads", c->n_heads, 1, HEADS_MAX},
+        {"index_head_dim", c->dim, s->rope.dim, HEAD_DIM_MAX},
+        {"index_topk", c->top_k, 1, POSITIONS_MAX},
+    };
+    if (c->csa_rate == 0) return 0;
+    if (c->rope.dim != s->rope.dim)
+        return err_set(e, ERR_FATAL_MODEL,
+                       "the two rotary embeddings rotate %u and %u dimensions of a head",
+                       s->rope.dim, c->rope.dim);
+    return check_sizes(rules, sizeof rules / sizeof *rules, e);
+}
+
+static int check_hyper(const struct model_spec *s, struct err_text *e) {
+    const struct hyper_spec *h = &s->hyper;
+    const struct size_rule rules[] = {
+        {"hc_mult", h->n, 1, HYPER_STREAMS_MAX},
+        {"hc_sinkhorn_iters", h->rounds, 1, SINKHORN_ROUNDS_MAX},
+    };
+    if (h->n == 0) return 0;
+    if (!(h->eps >= 0 && h->eps < 1))
+        return err_set(e, ERR_FATAL_MODEL, "hc_eps is %g, not within 0 and 1", (double)h->eps);
+    return check_sizes(rules, sizeof rules / sizeof *rules, e);
+}
+
 // Extreme settings could make frequencies that are no numbers, and answers with them.
-static int check_frequencies(const struct model_spec *s, struct err_text *e) {
+static int check_rope(const struct rope_spec *rope, uint32_t max_position, struct err_text *e) {
     float inv_freq[HEAD_DIM_MAX / 2];
-    const uint32_t lengths[] = {1, s->max_position};
+    const uint32_t lengths[] = {1, max_position};
+    if (!isfinite(rope->theta) || rope->theta <= 0)
+        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)rope->theta);
+    if (rope->kind == ROPE_YARN && rope->theta <= 1)
+        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g; YaRN needs more than 1",
+                       (double)rope->theta);
+    if (!isfinite(rope->attention) || !isfinite(rope->long_attention))
+        return err_set(e, ERR_FATAL_MODEL, "the factor of the rotary embedding is not finite");
     for (int l = 0; l < 2; l++) {
-        bool finite = isfinite(rope_frequencies(inv_freq, &s->rope, lengths[l]));
-        for (uint32_t i = 0; i < s->rope.dim / 2; i++)
+        bool finite = isfinite(rope_frequencies(inv_freq, rope, lengths[l]));
+        for (uint32_t i = 0; i < rope->dim / 2; i++)
             finite = finite && isfinite(inv_freq[i]);
         if (!finite)
             return err_set(e, ERR_FATAL_MODEL,
                            "rope_theta %g and the settings beside it give frequencies that are not "
                            "finite",
-                           (double)s->rope.theta);
+                           (double)rope->theta);
     }
     return 0;
+}
+
+static int check_ropes(const struct model_spec *s, struct err_text *e) {
+    int rc = check_rope(&s->rope, s->max_position, e);
+    if (rc != 0 || s->compress.csa_rate == 0) return rc;
+    return check_rope(&s->compress.rope, s->max_position, e);
 }
 
 // Enough experts must be left when groups are out.
@@ -254,10 +307,15 @@ int spec_check(const struct model_spec *spec, struct err_text *e) {
     int rc = check_shapes(spec, e);
     if (rc == 0) rc = check_attention(spec, e);
     if (rc == 0) rc = check_indexer(spec, e);
-    if (rc == 0) rc = check_frequencies(spec, e);
+    if (rc == 0) rc = check_joint(spec, e);
+    if (rc == 0) rc = check_compress(spec, e);
+    if (rc == 0) rc = check_hyper(spec, e);
+    if (rc == 0) rc = check_ropes(spec, e);
     if (rc == 0) rc = check_layers(spec, e);
     if (rc == 0) rc = check_recurrent(spec, e);
     if (rc == 0) rc = check_scales(spec, e);
     if (rc == 0) rc = check_ids(spec, e);
+    if (rc == 0 && spec->hyper.n != 0)
+        rc = err_set(e, ERR_FATAL_MODEL, "%s is not there yet", spec->architecture);
     return rc;
 }

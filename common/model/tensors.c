@@ -33,6 +33,21 @@ static void walk_outside(struct walk *w) {
     want_vector(w, TENSOR_FINAL_NORM, s->hidden);
     if (s->norm_bias) want_vector(w, TENSOR_FINAL_NORM_BIAS, s->hidden);
     if (s->head_bias) want_vector(w, TENSOR_HEAD_BIAS, s->vocab);
+    if (s->hyper.n == 0) return;
+    want_matrix(w, TENSOR_HYPER_HEAD_MIX, s->hyper.n, spec_stream_dim(s));
+    want_vector(w, TENSOR_HYPER_HEAD_BASE, s->hyper.n);
+    want_vector(w, TENSOR_HYPER_HEAD_SCALE, 1);
+}
+
+// Of both blocks: mix, base and scale are kinds behind each other.
+static void walk_hyper(struct walk *w) {
+    const uint32_t n = w->spec->hyper.n, mixes = (2 + n) * n;
+    const enum tensor_kind blocks[] = {TENSOR_HYPER_ATTN_MIX, TENSOR_HYPER_FFN_MIX};
+    for (int i = 0; i < 2 && n != 0; i++) {
+        want_matrix(w, blocks[i], mixes, spec_stream_dim(w->spec));
+        want_vector(w, blocks[i] + 1, mixes);
+        want_vector(w, blocks[i] + 2, 3);
+    }
 }
 
 static void walk_norms(struct walk *w) {
@@ -76,6 +91,37 @@ static void walk_latent(struct walk *w) {
     }
 }
 
+// What makes entries of dim elements: projections, the gates' biases and a norm are kinds behind
+// each other. In CSA a token gives two parts, one for its own window's entry and one for the next.
+static void walk_entries(struct walk *w, enum tensor_kind kv, uint32_t dim) {
+    const struct model_spec *s = w->spec;
+    uint32_t rows = s->layer_flags[w->layer] & LAYER_CSA ? 2 * dim : dim;
+    want_matrix(w, kv, rows, s->hidden);
+    want_matrix(w, kv + 1, rows, s->hidden);
+    want_vector(w, kv + 2, spec_compress_rate(s, w->layer) * rows);
+    want_vector(w, kv + 3, dim);
+}
+
+static void walk_joint(struct walk *w) {
+    const struct model_spec *s = w->spec;
+    const struct joint_spec *j = &s->joint;
+    const struct compress_spec *c = &s->compress;
+    want_matrix(w, TENSOR_Q_A, j->q_rank, s->hidden);
+    want_vector(w, TENSOR_Q_A_NORM, j->q_rank);
+    want_matrix(w, TENSOR_Q, s->n_heads * s->head_dim, j->q_rank);
+    want_matrix(w, TENSOR_KV_A, s->head_dim, s->hidden);
+    want_vector(w, TENSOR_KV_A_NORM, s->head_dim);
+    if (spec_layer_compressed(s, w->layer)) walk_entries(w, TENSOR_ENTRY_KV, s->head_dim);
+    if (s->layer_flags[w->layer] & LAYER_CSA) {
+        walk_entries(w, TENSOR_INDEX_ENTRY_KV, c->dim);
+        want_matrix(w, TENSOR_INDEX_Q, c->n_heads * c->dim, j->q_rank);
+        want_matrix(w, TENSOR_INDEX_WEIGHTS, c->n_heads, s->hidden);
+    }
+    for (uint32_t group = 0; group < j->o_groups; group++)
+        want(w, (struct tensor_ref){.kind = TENSOR_O_A, .expert = group}, j->o_rank,
+             s->n_heads / j->o_groups * s->head_dim);
+}
+
 static void walk_delta(struct walk *w) {
     const struct model_spec *s = w->spec;
     const struct delta_rows rows = spec_delta_rows(s);
@@ -110,13 +156,16 @@ static void walk_attention(struct walk *w) {
         walk_delta(w);
         return;
     }
+    walk_hyper(w);
     if (s->mla.kv_rank != 0)
         walk_latent(w);
+    else if (s->joint.q_rank != 0)
+        walk_joint(w);
     else
         walk_qkv(w);
     walk_indexer(w);
     if (s->sinks) want_vector(w, TENSOR_SINKS, s->n_heads);
-    want_matrix(w, TENSOR_O, s->hidden, s->n_heads * spec_out_dim(s));
+    want_matrix(w, TENSOR_O, s->hidden, spec_out_width(s));
     if (s->attn_out_bias) want_vector(w, TENSOR_O_BIAS, s->hidden);
 }
 
@@ -149,7 +198,10 @@ static void walk_moe(struct walk *w) {
     const struct model_spec *s = w->spec;
     want_matrix(w, TENSOR_ROUTER, s->router.n_experts, s->hidden);
     if (s->router.bias) want_vector(w, TENSOR_ROUTER_BIAS, s->router.n_experts);
-    if (s->router.selection_bias) want_vector(w, TENSOR_SELECTION_BIAS, s->router.n_experts);
+    if (spec_layer_hash(s, w->layer))
+        want_matrix(w, TENSOR_HASH, s->vocab, s->router.top_k);
+    else if (s->router.selection_bias)
+        want_vector(w, TENSOR_SELECTION_BIAS, s->router.n_experts);
     if (s->shared.inner != 0) {
         walk_network(w, (struct tensor_ref){.kind = TENSOR_SHARED_GATE}, s->shared.inner);
         if (s->shared.gated) want_matrix(w, TENSOR_SHARED_WEIGHT, 1, s->hidden);

@@ -21,6 +21,7 @@
     X(llama4, "llama4_text, llama4")                                                               \
     X(deepseek, "deepseek")                                                                        \
     X(deepseek_mla, "deepseek_v2, deepseek_v3, kimi_k2, deepseek_v32, glm_moe_dsa")                \
+    X(deepseek_v4, "deepseek_v4")                                                                  \
     X(kimi_k25, "kimi_k25")                                                                        \
     X(qwen3_next, "qwen3_next")                                                                    \
     X(qwen3_5, "qwen3_5_moe_text, qwen3_5_moe, qwen3_5_text, qwen3_5")                             \
