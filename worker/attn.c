@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-#include "common/model/rope.h"
 #include "worker/forward.h"
 #include "worker/indexer.h"
 #include "worker/linear.h"
@@ -22,7 +21,7 @@ static uint32_t at_least_one(uint32_t n) {
 static void lay_threads(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     uint32_t dim = spec_value_dim(f->spec);
-    size_t n_scratch = spec_has_latents(f->spec)
+    size_t n_scratch = spec_has_rows(f->spec)
                            ? attend_latent_scratch_floats(spec_key_dim(f->spec), dim)
                            : attend_scratch_floats(a->queries_max, dim);
     a->threads = scratch_take(s, f->n_threads, sizeof *a->threads);
@@ -34,6 +33,7 @@ static void lay_threads(struct forward *f, struct scratch *s) {
             .factors = scratch_take(s, a->queries_max, sizeof(float)),
             .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
             .n_keys = scratch_take(s, a->queries_max, sizeof(uint32_t)),
+            .n_entries = scratch_take(s, a->queries_max, sizeof(uint32_t)),
         };
         if (a->threads != NULL) a->threads[t] = mine;
     }
@@ -58,17 +58,23 @@ size_t attn_heads_bytes_max(const struct model_spec *spec, const struct layout *
     return (size_t)rows_max * (s.n_heads + s.n_kv_heads) * spec->head_dim * sizeof(float);
 }
 
+static void lay_rotary(struct forward *f, struct scratch *s) {
+    struct rotary_config config = {f->ops, &f->spec->rope, f->config.rows_max,
+                                   f->config.max_model_len};
+    rotary_lay(&f->attn.rope, &config, s);
+    config.rope = &f->spec->compress.rope;
+    if (f->spec->compress.csa_rate != 0) rotary_lay(&f->attn.compress_rope, &config, s);
+}
+
 void attn_lay(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     const struct model_spec *spec = f->spec;
-    size_t rows = f->config.rows_max, half = spec->rope.dim / 2;
+    size_t rows = f->config.rows_max;
     const struct slice *slice = &f->slice;
     a->group = slice->n_heads / slice->n_kv_heads;
     a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
     a->qkv_dim = slice->n_heads * spec_query_dim(spec) + 2 * slice->n_kv_heads * spec->head_dim;
-    a->inv_freq = scratch_take(s, half, sizeof(float));
-    a->cos = scratch_take(s, rows * half, sizeof(float));
-    a->sin = scratch_take(s, rows * half, sizeof(float));
+    lay_rotary(f, s);
     a->ones = scratch_take(s, spec->head_dim, sizeof(float));
     if (spec->mla.kv_rank == 0) a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
     a->q = scratch_take(s, rows * slice->n_heads * spec_key_dim(spec), sizeof(float));
@@ -82,23 +88,17 @@ void attn_lay(struct forward *f, struct scratch *s) {
     lay_threads(f, s);
     mla_lay(f, s);
     indexer_lay(f, s);
-    if (a->inv_freq == NULL) return;
-    a->rope_factor = rope_frequencies(a->inv_freq, &spec->rope, f->config.max_model_len);
-    for (uint32_t d = 0; d < spec->head_dim; d++)
+    for (uint32_t d = 0; a->ones != NULL && d < spec->head_dim; d++)
         a->ones[d] = 1.0f;
 }
 
 static void rope_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     struct forward *f = context;
-    uint32_t half = f->spec->rope.dim / 2;
-    float factor = f->attn.rope_factor;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        float *cos = f->attn.cos + (size_t)row * half, *sin = f->attn.sin + (size_t)row * half;
-        elementary_rope_table(cos, sin, f->batch.position[row], f->attn.inv_freq, half);
-        if (factor == 0) continue;
-        f->ops->scale(cos, cos, factor, half);
-        f->ops->scale(sin, sin, factor, half);
+        rotary_fill(&f->attn.rope, row, f->batch.position[row]);
+        if (f->spec->compress.csa_rate != 0)
+            rotary_fill(&f->attn.compress_rope, row, f->batch.position[row]);
     }
 }
 
@@ -154,22 +154,8 @@ float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row) {
     return f->attn.q + index * f->attn.group * spec_key_dim(f->spec);
 }
 
-void attn_rotate(const struct forward *f, float *x, uint32_t row) {
-    attn_rotate_as(f, x, row, f->spec->rope.interleaved);
-}
-
-void attn_rotate_as(const struct forward *f, float *x, uint32_t row, bool interleaved) {
-    uint32_t dim = f->spec->rope.dim, half = dim / 2;
-    if (interleaved) {
-        float halves[HEAD_DIM_MAX];
-        for (uint32_t i = 0; i < half; i++) {
-            halves[i] = x[2 * i];
-            halves[half + i] = x[2 * i + 1];
-        }
-        memcpy(x, halves, dim * sizeof *x);
-    }
-    size_t at = (size_t)row * half;
-    f->ops->rope(x, f->attn.cos + at, f->attn.sin + at, dim);
+const struct rotary *attn_rotary(const struct forward *f, uint32_t layer) {
+    return spec_layer_compressed(f->spec, layer) ? &f->attn.compress_rope : &f->attn.rope;
 }
 
 static void norm_and_rotate(const struct attn_layer *al, float *y, const float *x,
@@ -181,7 +167,7 @@ static void norm_and_rotate(const struct attn_layer *al, float *y, const float *
     else if (y != x)
         memcpy(y, x, spec->head_dim * sizeof *y);
     if (spec->layer_flags[al->layer] & LAYER_NO_ROPE) return;
-    attn_rotate(f, y, row);
+    rotary_turn(&f->attn.rope, y, row);
     if (spec->qk_norm == QK_NORM_AFTER_ROPE)
         f->ops->rms_norm(y, y, f->attn.ones, spec->head_dim, spec->norm_eps);
 }
@@ -342,19 +328,28 @@ static void keep_out(const struct forward *f, const struct attn_tile *tile, uint
     }
 }
 
-// The same over pages of latents, where there is one KV head and no range but from the first key.
-static void attend_latents(const struct attn_layer *al, const struct attn_tile *tile,
-                           uint32_t first_head, const struct attn_thread *mine) {
-    struct forward *f = al->f;
-    uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
-    const struct latent_keys keys = {
+// Rows of tokens: of the query's range, or those chosen of it.
+static struct latent_keys token_rows(const struct attn_layer *al, const struct attn_tile *tile,
+                                     const struct attn_thread *mine) {
+    const struct forward *f = al->f;
+    bool all = f->spec->indexer.top_k == 0;
+    return (struct latent_keys){
         .pages = kv_keys(&f->kv, al->layer, 0),
         .block_stride = f->kv.layers[al->layer].stride,
         .rate = 1,
+        .first = mine->first_key,
         .n = mine->n_keys,
-        .chosen = indexer_chosen(f, tile->row_begin),
+        .chosen = all ? NULL : indexer_chosen(f, tile->row_begin),
         .n_chosen = f->spec->indexer.top_k,
     };
+}
+
+// The same over pages of rows that are key and value, where there is one KV head.
+static void attend_rows(const struct attn_layer *al, const struct attn_tile *tile,
+                        uint32_t first_head, const struct attn_thread *mine) {
+    struct forward *f = al->f;
+    uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
+    const struct latent_keys kinds[] = {token_rows(al, tile, mine)};
     struct latent_job job = {
         .q = attn_query(f, 0, tile->row_begin) + (size_t)first_head * key_dim,
         .out = mine->out,
@@ -363,11 +358,12 @@ static void attend_latents(const struct attn_layer *al, const struct attn_tile *
         .n_q = tile->n_rows * f->attn.heads_per_item,
         .key_dim = key_dim,
         .value_dim = value_dim,
-        .kinds = &keys,
+        .kinds = kinds,
         .n_kinds = 1,
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
+        .sinks = al->w->sinks != NULL ? mine->sinks : NULL,
         .scratch = mine->scratch,
     };
     f->ops->attend_latent(&job);
@@ -385,7 +381,7 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
     fill_ranges(al, tile, kv_head * a->group + head, mine);
     if (f->kv.latents) {
-        attend_latents(al, tile, head, mine);
+        attend_rows(al, tile, head, mine);
         keep_out(f, tile, head, mine);
         return;
     }
@@ -432,7 +428,7 @@ static void project_qkv(struct attn_layer *al) {
 static int project_out(struct attn_layer *al, struct err_text *e) {
     struct forward *f = al->f;
     const float *post_norm = al->w->attn_post_norm;
-    bool latents = f->kv.latents, alone = f->tp.n == 1;
+    bool latents = spec_has_latents(f->spec), alone = f->tp.n == 1;
     struct linear out = {
         .ops = f->ops,
         .w = &al->w->o,

@@ -7,6 +7,7 @@
 #include "common/base/layout.h"
 #include "common/model/spec.h"
 #include "worker/kv.h"
+#include "worker/rotary.h"
 #include "worker/scratch.h"
 
 struct forward;
@@ -23,21 +24,21 @@ struct attn_thread {
     float *sinks;                 // [queries_max]
     float *factors;               // [queries_max] of scores
     uint32_t *first_key, *n_keys; // [queries_max]
+    uint32_t *n_entries;          // [queries_max] compressed ones
 };
 
 struct attn {
     uint32_t group;       // query heads that share a KV head
     uint32_t queries_max; // of one work item
     uint32_t qkv_dim;     // n_heads * spec_query_dim + 2 n_kv_heads * head_dim, of the slice's
-    float *inv_freq;      // [rope.dim / 2]
-    float rope_factor;    // of cosines and sines; 0 = none
-    float *cos, *sin;     // [rows_max, rope.dim / 2] of the step's positions
-    float *ones;          // [head_dim] weights of norms that have none
-    float *qkv;           // [rows_max, qkv_dim]
-    float *q;             // [kv head][n_rows][group][key_dim], normed and rotated
-    float *out;           // [rows_max, n_heads * value_dim]
-    float *wide;          // [n_threads, n_heads * head_dim] where heads are normed together
-    float *wide_sent;     // [rows_max, what goes to the TP group of a row's heads]
+    struct rotary rope;   // of the step's rows
+    struct rotary compress_rope; // the same of layers that compress
+    float *ones;                 // [head_dim] weights of norms that have none
+    float *qkv;                  // [rows_max, qkv_dim]
+    float *q;                    // [kv head][n_rows][group][key_dim], normed and rotated
+    float *out;                  // [rows_max, n_heads * value_dim]
+    float *wide;                 // [n_threads, n_heads * head_dim] where heads are normed together
+    float *wide_sent;            // [rows_max, what goes to the TP group of a row's heads]
     struct attn_thread *threads; // [n_threads]
 
     // How this step is split.
@@ -57,9 +58,7 @@ size_t attn_heads_bytes_max(const struct model_spec *spec, const struct layout *
 
 // Where a row's queries of one KV head stand: [group][key_dim].
 float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row);
-// Rotates the first rope.dim elements; pairs that are neighbours come out as halves.
-void attn_rotate(const struct forward *f, float *x, uint32_t row);
-// The same where neighbours (interleaved) or halves are pairs, whatever the model's other heads do.
-void attn_rotate_as(const struct forward *f, float *x, uint32_t row, bool interleaved);
+// The rotary embedding of a layer.
+const struct rotary *attn_rotary(const struct forward *f, uint32_t layer);
 
 #endif

@@ -122,7 +122,7 @@ static void write_keys(void *context, uint32_t row_begin, uint32_t row_end, uint
         float *k = f->indexer.k + (size_t)row * spec->dim;
         struct kv_place at = {il->layer, 0, f->batch.slot[row], f->batch.position[row]};
         f->ops->layer_norm(k, k, &norm, spec->dim, spec->norm_eps);
-        attn_rotate_as(f, k, row, spec->interleaved);
+        rotary_turn_as(&f->attn.rope, k, row, spec->interleaved);
         kv_write_index(&f->kv, f->ops, &at, k);
     }
 }
@@ -138,7 +138,7 @@ static void finish_queries(void *context, uint32_t row_begin, uint32_t row_end, 
         float *q = f->indexer.q + (size_t)row * spec->n_heads * spec->dim;
         f->ops->scale(weights, weights, scale, spec->n_heads);
         for (uint32_t h = 0; h < spec->n_heads; h++)
-            attn_rotate_as(f, q + (size_t)h * spec->dim, row, spec->interleaved);
+            rotary_turn_as(&f->attn.rope, q + (size_t)h * spec->dim, row, spec->interleaved);
     }
 }
 

@@ -37,7 +37,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->n_heads = sizes->n_heads;
     kv->n_blocks = sizes->n_blocks;
     kv->blocks_max = kv_blocks_of(sizes->max_model_len);
-    kv->latents = spec_has_latents(spec);
+    kv->latents = spec_has_rows(spec);
     kv->key_bytes = KV_BLOCK_TOKENS * (kv->latents ? latent_row_bytes(kv->dtype, kv->key_dim)
                                                    : kv_row_bytes(kv->dtype, kv->key_dim));
     kv->index_dim = spec->indexer.top_k != 0 ? spec->indexer.dim : 0;
@@ -155,7 +155,9 @@ void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const st
     }
     float *scales = scales_of(page, kv->key_dim) + (size_t)2 * token;
     scales[0] = ops->pack_int8((int8_t *)row, latent, kv->value_dim);
-    scales[1] = ops->pack_int8((int8_t *)row + kv->value_dim, latent + kv->value_dim, rest);
+    scales[1] = 0.0f;
+    if (rest != 0)
+        scales[1] = ops->pack_int8((int8_t *)row + kv->value_dim, latent + kv->value_dim, rest);
 }
 
 void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,

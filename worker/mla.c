@@ -83,7 +83,7 @@ static void finish_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
         if (mla->q_rank != 0)
             f->ops->rms_norm(q, q, ml->w->mla.q_a_norm, mla->q_rank, mla->norm_eps);
         f->ops->rms_norm(latent, latent, ml->w->mla.kv_a_norm, mla->kv_rank, mla->norm_eps);
-        attn_rotate(f, latent + mla->kv_rank, row);
+        rotary_turn(&f->attn.rope, latent + mla->kv_rank, row);
     }
 }
 
@@ -143,7 +143,7 @@ static void absorb_item(void *context, uint32_t i, uint32_t thread) {
     for (uint32_t r = 0; r < n; r++) {
         float *rotated = y + r * ldy + spec->mla.kv_rank;
         memcpy(rotated, x + r * ldx + spec->mla.nope_dim, spec->rope.dim * sizeof *rotated);
-        attn_rotate(f, rotated, row + r);
+        rotary_turn(&f->attn.rope, rotated, row + r);
     }
 }
 
@@ -176,7 +176,7 @@ static void spread_head(const struct mla_layer *ml, uint32_t row, uint32_t head)
     const float *x = f->mla.q + ((size_t)row * f->slice.n_heads + head) * query_dim(spec);
     float *q = attn_query(f, head, row), key[HEAD_DIM_MAX];
     memcpy(q, x, query_dim(spec) * sizeof *q);
-    attn_rotate(f, q + nope, row);
+    rotary_turn(&f->attn.rope, q + nope, row);
     const float *kv = f->mla.kv + ((size_t)row * f->slice.n_heads + head) * expanded_dim(spec);
     memcpy(key, kv, nope * sizeof *key);
     memcpy(key + nope, f->mla.latent + (size_t)row * latent_dim(spec) + spec->mla.kv_rank,

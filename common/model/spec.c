@@ -298,7 +298,7 @@ int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_t
 // Of one token's keys and values.
 static uint64_t token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint32_t key_dim = spec_key_dim(spec);
-    if (spec_has_latents(spec))
+    if (spec_has_rows(spec))
         return latent_row_bytes(kv_dtype, key_dim) +
                (spec->indexer.top_k != 0 ? kv_row_bytes(kv_dtype, spec->indexer.dim) : 0);
     return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));

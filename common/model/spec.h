@@ -394,6 +394,10 @@ uint32_t spec_inner_segments(uint32_t inner); // units = inner / 16, 1 when 16 d
 static inline bool spec_has_latents(const struct model_spec *s) {
     return s->mla.kv_rank != 0 && !s->mla.expanded;
 }
+// Whether pages hold such rows: latents, or those of a head whose keys are its values.
+static inline bool spec_has_rows(const struct model_spec *s) {
+    return spec_has_latents(s) || s->joint.q_rank != 0;
+}
 // What a page holds of one token in one layer: keys and values of so many heads.
 static inline uint32_t spec_kv_heads(const struct model_spec *s) {
     return spec_has_latents(s) ? 1 : s->mla.expanded ? s->n_heads : s->n_kv_heads;
