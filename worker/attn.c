@@ -87,6 +87,7 @@ void attn_lay(struct forward *f, struct scratch *s) {
     a->tiles = scratch_take(s, rows, sizeof *a->tiles);
     lay_threads(f, s);
     mla_lay(f, s);
+    compress_lay(f, s);
     indexer_lay(f, s);
     for (uint32_t d = 0; a->ones != NULL && d < spec->head_dim; d++)
         a->ones[d] = 1.0f;
@@ -139,6 +140,7 @@ void attn_begin(struct forward *f) {
     if (f->batch.n_rows == 0) return;
     // A sine costs about as much as a hundred elementwise operations.
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rope.dim * 50, rope_rows, f);
+    compress_begin(f);
     indexer_begin(f);
     plan_split(f);
 }
@@ -302,7 +304,9 @@ static void fill_ranges(const struct attn_layer *al, const struct attn_tile *til
     uint32_t heads = al->f->attn.heads_per_item;
     for (uint32_t i = 0; i < tile->n_rows * heads; i++) {
         uint32_t position = al->f->batch.position[tile->row_begin + i / heads];
+        uint32_t rate = spec_compress_rate(al->f->spec, al->layer);
         mine->n_keys[i] = position + 1;
+        mine->n_entries[i] = rate != 0 ? (position + 1) / rate : 0;
         mine->first_key[i] = first_key(al, position);
         mine->factors[i] = score_factor(al->f->spec->temperature.length, position);
         if (al->w->sinks != NULL) mine->sinks[i] = al->w->sinks[first_head + i % heads];
@@ -344,12 +348,30 @@ static struct latent_keys token_rows(const struct attn_layer *al, const struct a
     };
 }
 
+// Compressed entries: all whose windows the query has seen the end of, or those chosen of them.
+static struct latent_keys entry_rows(const struct attn_layer *al, const struct attn_tile *tile,
+                                     const struct attn_thread *mine) {
+    const struct forward *f = al->f;
+    bool choose = (f->spec->layer_flags[al->layer] & LAYER_CSA) != 0;
+    return (struct latent_keys){
+        .pages = kv_entries(&f->kv, al->layer, false),
+        .block_stride = f->kv.layers[al->layer].stride,
+        .rate = spec_compress_rate(f->spec, al->layer),
+        .n = mine->n_entries,
+        .chosen = choose ? indexer_chosen(f, tile->row_begin) : NULL,
+        .n_chosen = f->spec->compress.top_k,
+    };
+}
+
 // The same over pages of rows that are key and value, where there is one KV head.
 static void attend_rows(const struct attn_layer *al, const struct attn_tile *tile,
                         uint32_t first_head, const struct attn_thread *mine) {
     struct forward *f = al->f;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
-    const struct latent_keys kinds[] = {token_rows(al, tile, mine)};
+    struct latent_keys kinds[2];
+    uint32_t n_kinds = 0;
+    if (spec_layer_compressed(f->spec, al->layer)) kinds[n_kinds++] = entry_rows(al, tile, mine);
+    kinds[n_kinds++] = token_rows(al, tile, mine);
     struct latent_job job = {
         .q = attn_query(f, 0, tile->row_begin) + (size_t)first_head * key_dim,
         .out = mine->out,
@@ -359,7 +381,7 @@ static void attend_rows(const struct attn_layer *al, const struct attn_tile *til
         .key_dim = key_dim,
         .value_dim = value_dim,
         .kinds = kinds,
-        .n_kinds = 1,
+        .n_kinds = n_kinds,
         .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,

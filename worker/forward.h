@@ -9,6 +9,7 @@
 #include "worker/attn.h"
 #include "worker/batch.h"
 #include "worker/combine.h"
+#include "worker/compress.h"
 #include "worker/delta.h"
 #include "worker/dispatch.h"
 #include "worker/expert.h"
@@ -49,6 +50,7 @@ struct forward {
     struct attn attn;
     struct mla mla;
     struct delta delta;
+    struct compress compress;
     struct indexer indexer;
     struct route route;
     struct dispatch dispatch;

@@ -1,7 +1,8 @@
 // indexer.h: which keys a query of sparse attention attends to: its own small attention scores all
 // keys of the query's range from keys of their own, which the pages hold, and the best are chosen
 // (docs/arithmetic.md, Sparse attention; DeepSeek-V3.2's lightning indexer). Part of attn.c's
-// block, between what mla.c spreads and attention.
+// block, between what mla.c spreads and attention. Where compressed entries are chosen, and not
+// tokens, they are what keys are below.
 #ifndef MOESAIC_WORKER_INDEXER_H
 #define MOESAIC_WORKER_INDEXER_H
 
@@ -29,6 +30,10 @@ void indexer_begin(struct forward *f);
 // Behind mla_spread: writes the rows' index keys and chooses. Layers that share the choice of the
 // layer before do nothing.
 void indexer_choose(struct forward *f, uint32_t layer);
+
+// Behind compress_forward, in a layer whose rows choose entries: chooses by the rows' compressed
+// queries [n_rows, q_rank]. In others nothing.
+void indexer_choose_entries(struct forward *f, uint32_t layer, const float *q_a);
 
 // The rows of [row, row + n) that a tile of attention may take together: such that see all keys, or
 // one that chooses.

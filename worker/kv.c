@@ -1,6 +1,7 @@
 // kv.c: see kv.h. A page keeps keys as [key_dim][16] and values as [16][value_dim], as attend_job
 // wants them; a page of int8 also [16] scales behind each. Latents are [16][key_dim], as latent_job
-// wants them, and of int8 [16][2] scales. Index keys stand behind them, laid out as keys.
+// wants them, and of int8 [16][2] scales. Index keys stand behind them, laid out as keys; so do
+// compressed entries, laid out as latents, and then those that an index scores.
 #include "worker/kv.h"
 
 #include <string.h>
@@ -17,6 +18,15 @@ uint64_t kv_block_bytes(const struct kv_sizes *sizes) {
     return bytes * sizes->n_heads; // limits.h: far below 2^64
 }
 
+// Behind the tokens' rows.
+static void place_entries(const struct kv *kv, const struct kv_sizes *sizes, uint32_t layer,
+                          struct kv_layer *l) {
+    l->rate = spec_compress_rate(sizes->spec, layer);
+    if (l->rate == 0) return;
+    l->index_at =
+        kv->key_bytes + latent_page_rows(l->rate) * latent_row_bytes(kv->dtype, kv->key_dim);
+}
+
 static void place_layers(struct kv *kv, const struct kv_sizes *sizes) {
     size_t offset = 0;
     for (uint32_t i = 0; i < sizes->n_layers; i++) {
@@ -24,6 +34,7 @@ static void place_layers(struct kv *kv, const struct kv_sizes *sizes) {
         l->page_bytes = spec_page_bytes(sizes->spec, sizes->first_layer + i, sizes->dtype);
         l->stride = l->page_bytes * sizes->n_heads;
         l->offset = offset;
+        place_entries(kv, sizes, sizes->first_layer + i, l);
         offset += l->stride * sizes->n_blocks;
     }
 }
@@ -41,6 +52,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->key_bytes = KV_BLOCK_TOKENS * (kv->latents ? latent_row_bytes(kv->dtype, kv->key_dim)
                                                    : kv_row_bytes(kv->dtype, kv->key_dim));
     kv->index_dim = spec->indexer.top_k != 0 ? spec->indexer.dim : 0;
+    kv->entry_index_dim = spec->compress.dim;
     place_layers(kv, sizes);
     kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(sizes));
     kv->tokens = scratch_take(s, sizes->n_blocks, KV_BLOCK_TOKENS * sizeof *kv->tokens);
@@ -144,20 +156,50 @@ static uint8_t *page_of(const struct kv *kv, const struct kv_place *at) {
     return kv->pages + page_offset(kv, at->layer, at->head, block);
 }
 
-void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
-                     const float *latent) {
-    uint32_t token = at->position % KV_BLOCK_TOKENS, rest = kv->key_dim - kv->value_dim;
-    uint8_t *page = page_of(kv, at);
-    uint8_t *row = page + token * kv->key_dim * dtype_bytes(kv->dtype);
+// Row number `row` of n rows at base, whose first value_dim elements have a scale of their own.
+struct latent_place {
+    uint8_t *base;
+    uint32_t n, row, dim, value_dim;
+};
+
+static void write_latent(const struct kv *kv, const struct kernel_ops *ops,
+                         const struct latent_place *at, const float *x) {
+    uint8_t *row = at->base + (size_t)at->row * at->dim * dtype_bytes(kv->dtype);
+    uint32_t rest = at->dim - at->value_dim;
+    float scales[2] = {0};
     if (kv->dtype != DTYPE_I8) {
-        ops->pack(row, latent, kv->dtype, kv->key_dim);
+        ops->pack(row, x, kv->dtype, at->dim);
         return;
     }
-    float *scales = scales_of(page, kv->key_dim) + (size_t)2 * token;
-    scales[0] = ops->pack_int8((int8_t *)row, latent, kv->value_dim);
-    scales[1] = 0.0f;
+    scales[0] = ops->pack_int8((int8_t *)row, x, at->value_dim);
     if (rest != 0)
-        scales[1] = ops->pack_int8((int8_t *)row + kv->value_dim, latent + kv->value_dim, rest);
+        scales[1] = ops->pack_int8((int8_t *)row + at->value_dim, x + at->value_dim, rest);
+    memcpy(at->base + (size_t)at->n * at->dim + at->row * sizeof scales, scales, sizeof scales);
+}
+
+void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
+                     const float *latent) {
+    const struct latent_place place = {page_of(kv, at), KV_BLOCK_TOKENS,
+                                       at->position % KV_BLOCK_TOKENS, kv->key_dim, kv->value_dim};
+    write_latent(kv, ops, &place, latent);
+}
+
+static size_t entries_at(const struct kv *kv, uint32_t layer, bool index) {
+    check(kv->layers[layer].rate != 0);
+    return index ? kv->layers[layer].index_at : kv->key_bytes;
+}
+
+void kv_write_entry(const struct kv *kv, const struct kernel_ops *ops, const struct kv_entry *at,
+                    const float *entry) {
+    uint32_t rate = kv->layers[at->layer].rate, n = latent_page_rows(rate);
+    uint32_t dim = at->index ? kv->entry_index_dim : kv->key_dim;
+    const struct kv_place last = {at->layer, 0, at->slot, (at->number + 1) * rate - 1};
+    uint8_t *base = page_of(kv, &last) + entries_at(kv, at->layer, at->index);
+    write_latent(kv, ops, &(struct latent_place){base, n, at->number % n, dim, dim}, entry);
+}
+
+const void *kv_entries(const struct kv *kv, uint32_t layer, bool index) {
+    return (const uint8_t *)kv_keys(kv, layer, 0) + entries_at(kv, layer, index);
 }
 
 void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,

@@ -20,15 +20,18 @@ struct kv_layer {
     size_t offset;     // of its first page
     size_t page_bytes; // of one KV head; 0: the layer has none
     size_t stride;     // from one page to the next of the same head
+    uint32_t rate;     // tokens of a compressed entry; 0: it has none
+    size_t index_at;   // in a page: the entries that an index scores
 };
 
 struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
-    uint32_t blocks_max; // of one sequence
-    bool latents;        // a page holds rows that are key and value (struct latent_keys)
-    uint32_t index_dim;  // of sparse attention's index keys, which stand behind; 0 = none
-    size_t key_bytes;    // of one page: 16 tokens of one layer and KV head, K alone
+    uint32_t blocks_max;      // of one sequence
+    bool latents;             // a page holds rows that are key and value (struct latent_keys)
+    uint32_t index_dim;       // of sparse attention's index keys, which stand behind; 0 = none
+    uint32_t entry_index_dim; // of compressed entries that an index scores
+    size_t key_bytes;         // of one page: 16 tokens of one layer and KV head, K alone
     struct kv_layer layers[LAYERS_MAX];
     uint8_t *pages;          // [layer][block][kv head][K, V]
     struct kv_table *tables; // [n_slots]
@@ -75,6 +78,16 @@ void kv_write(const struct kv *kv, const struct kernel_ops *ops, const struct kv
 // Stores one token's latent [key_dim].
 void kv_write_latent(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,
                      const float *latent);
+
+// Stores one compressed entry, which stands in the page of its window's last token: [key_dim], or
+// [compress.dim] of those that an index scores. Page 0's of a layer begin there.
+struct kv_entry {
+    uint32_t layer, slot, number;
+    bool index;
+};
+void kv_write_entry(const struct kv *kv, const struct kernel_ops *ops, const struct kv_entry *at,
+                    const float *entry);
+const void *kv_entries(const struct kv *kv, uint32_t layer, bool index);
 
 // Stores one token's index key [index_dim]; page 0's of a layer begin there.
 void kv_write_index(const struct kv *kv, const struct kernel_ops *ops, const struct kv_place *at,

@@ -47,11 +47,27 @@ struct index_weights {
     float *k_norm, *k_norm_bias; // [dim]
 };
 
+// What makes compressed entries; in LAYER_CSA there are two rows for each element, first those for
+// the entry of the window behind the token's.
+struct entry_weights {
+    struct matrix kv, gate; // [rows, hidden]
+    float *bias;            // [rate][rows] of gates
+    float *norm;            // of an entry
+};
+
+// Of layers with compressed entries; the other three of LAYER_CSA only.
+struct compress_weights {
+    struct entry_weights entry, index;
+    struct matrix index_q;       // [compress.n_heads * compress.dim, q_rank]
+    struct matrix index_weights; // [compress.n_heads, hidden]
+};
+
 struct layer_weights {
     float *attn_norm, *ffn_norm;           // [hidden]
     float *attn_norm_bias, *ffn_norm_bias; // NULL = none
     float *attn_post_norm, *ffn_post_norm; // NULL = none
     struct mla_weights mla;                // of latent attention
+    struct compress_weights compress;      // of a layer with compressed entries
     struct delta_weights delta;            // of a recurrent layer
     struct index_weights index;            // in layers that choose their keys
     float *sinks;                          // [n_heads], NULL = none

@@ -17,7 +17,7 @@
 #define CONV_KERNEL_MAX 16  // of a convolution before a recurrence
 #define HYPER_STREAMS_MAX 8 // of a residual with hyper-connections
 #define SINKHORN_ROUNDS_MAX 1000
-#define COMPRESS_RATE_MAX 4096 // tokens that one compressed entry stands for
+#define COMPRESS_RATE_MAX 256 // tokens that one compressed entry stands for
 #define EXPERTS_MAX 1024
 #define TOP_K_MAX 32
 #define VOCAB_MAX 1048576

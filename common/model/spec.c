@@ -304,9 +304,18 @@ static uint64_t token_bytes(const struct model_spec *spec, enum dtype kv_dtype) 
     return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
 }
 
+// Of what a page has beside its tokens: entries, and those of them that an index scores.
+static uint64_t entries_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype) {
+    if (!spec_layer_compressed(spec, layer)) return 0;
+    uint64_t bytes = latent_row_bytes(kv_dtype, spec->head_dim);
+    if (spec->layer_flags[layer] & LAYER_CSA)
+        bytes += latent_row_bytes(kv_dtype, spec->compress.dim);
+    return bytes * latent_page_rows(spec_compress_rate(spec, layer));
+}
+
 uint64_t spec_page_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype) {
     if (spec_layer_recurrent(spec, layer)) return 0;
-    return KV_BLOCK_TOKENS * token_bytes(spec, kv_dtype);
+    return KV_BLOCK_TOKENS * token_bytes(spec, kv_dtype) + entries_bytes(spec, layer, kv_dtype);
 }
 
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
@@ -330,8 +339,17 @@ uint32_t spec_recurrent_layers(const struct model_spec *spec) {
     return n;
 }
 
+// Of the tokens that are kept: what they give and its gates, also for the index.
+static uint64_t compress_state_bytes(const struct model_spec *spec, uint32_t layer) {
+    bool csa = (spec->layer_flags[layer] & LAYER_CSA) != 0;
+    uint64_t channels = spec->head_dim + (csa ? spec->compress.dim : 0);
+    return spec_compress_kept(spec, layer) * 2 * spec_compress_series(spec, layer) * channels *
+           sizeof(float);
+}
+
 uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer) {
     const struct delta_spec *d = &spec->delta;
+    if (spec_layer_compressed(spec, layer)) return compress_state_bytes(spec, layer);
     if (!spec_layer_recurrent(spec, layer)) return 0;
     uint64_t inputs = (d->kernel - 1) * (uint64_t)spec_delta_channels(spec);
     uint64_t state = (uint64_t)spec_delta_values(spec) * d->k_dim;

@@ -430,6 +430,14 @@ static inline uint32_t spec_compress_rate(const struct model_spec *s, uint32_t l
            : s->layer_flags[layer] & LAYER_HCA ? s->compress.hca_rate
                                                : 0;
 }
+// Parts of what a token gives to its layer's entries: one for each window it is about.
+static inline uint32_t spec_compress_series(const struct model_spec *s, uint32_t layer) {
+    return s->layer_flags[layer] & LAYER_CSA ? 2 : 1;
+}
+// Tokens whose parts the layer may still need: those of its open window, and of the one before.
+static inline uint32_t spec_compress_kept(const struct model_spec *s, uint32_t layer) {
+    return spec_compress_series(s, layer) * spec_compress_rate(s, layer);
+}
 // Whether the experts of a layer's rows are looked up by their tokens.
 static inline bool spec_layer_hash(const struct model_spec *s, uint32_t layer) {
     return (s->layer_flags[layer] & LAYER_HASH) != 0;

@@ -110,6 +110,11 @@ static int check_joint(const struct model_spec *s, struct err_text *e) {
     return rc;
 }
 
+// Pages hold whole entries, or every so many of them one.
+static bool rate_fits(uint32_t rate) {
+    return rate != 0 && (KV_BLOCK_TOKENS % rate == 0 || rate % KV_BLOCK_TOKENS == 0);
+}
+
 static int check_compress(const struct model_spec *s, struct err_text *e) {
     const struct compress_spec *c = &s->compress;
     const struct size_rule rules[] = {
@@ -120,6 +125,10 @@ static int check_compress(const struct model_spec *s, struct err_text *e) {
         {"index_topk", c->top_k, 1, POSITIONS_MAX},
     };
     if (c->csa_rate == 0) return 0;
+    if (!rate_fits(c->csa_rate) || !rate_fits(c->hca_rate))
+        return err_set(e, ERR_FATAL_MODEL,
+                       "compress_rates %u and %u: each must divide %d or be a multiple of it",
+                       c->csa_rate, c->hca_rate, KV_BLOCK_TOKENS);
     if (c->rope.dim != s->rope.dim)
         return err_set(e, ERR_FATAL_MODEL,
                        "the two rotary embeddings rotate %u and %u dimensions of a head",
