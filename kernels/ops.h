@@ -159,6 +159,13 @@ struct clamped_glu {
     float alpha, limit;
 };
 
+// How streams of a residual are mixed with each other and take in a row.
+struct stream_mix {
+    uint32_t n;        // streams
+    const float *post; // [n] what each takes of the row
+    const float *comb; // [n][n] what stream j gives to stream k: comb[j * n + k]
+};
+
 // A causal convolution of each channel with its own weights: what it read last, oldest first.
 struct conv_taps {
     const float *const *x; // [n_taps] rows
@@ -195,6 +202,13 @@ struct kernel_ops {
 
     // y = x / sqrt(mean(x^2) + eps) * w, over n. y may be x.
     void (*rms_norm)(float *y, const float *x, const float *w, uint32_t n, float eps);
+    // 1 / sqrt(mean(x^2) + eps), over n.
+    float (*inverse_rms)(const float *x, uint32_t n, float eps);
+    // y = sum of weights[i] * stream i, of n streams [dim] behind each other at x.
+    void (*collapse)(float *y, const float *x, const float *weights, uint32_t n, uint32_t dim);
+    // Of mix->n streams at x, in place: stream k = sum over j of comb[j][k] * stream j, + post[k] *
+    // y.
+    void (*expand)(float *x, const float *y, const struct stream_mix *mix, uint32_t dim);
     // y = (x - mean) / sqrt(variance + eps) * w, then + b where it is not NULL. y may be x.
     void (*layer_norm)(float *y, const float *x, const struct norm_weights *w, uint32_t n,
                        float eps);
@@ -206,6 +220,8 @@ struct kernel_ops {
     // y becomes (u + 1) * g / (1 + exp(-alpha g)), g = min(y, limit), u = up within [-limit,
     // limit].
     void (*clamped_glu)(float *y, const float *up, const struct clamped_glu *act, uint32_t n);
+    // y = silu(min(y, limit)) * u, u = up within [-limit, limit].
+    void (*limited_glu)(float *y, const float *up, float limit, uint32_t n);
     // y = gelu(gate) * up. y may be gate or up.
     void (*gelu_mul)(float *y, const float *gate, const float *up, uint32_t n);
     // x = cap * tanh(x / cap); NaN where x is not finite.

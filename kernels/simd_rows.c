@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "kernels/simd_elementary.h"
 #include "kernels/simd_tables.h"
 #include "kernels/simd_tile.h"
@@ -44,6 +45,40 @@ static void rms_norm(float *y, const float *x, const float *w, uint32_t n, float
     vec r = vec_set(1.0f / sqrtf(vec_tree_sum(a) / (float)n + eps));
     FOR_VECTORS(i, n) {
         store_at(y, i, n, vec_mul(vec_mul(load_at(x, i, n), r), load_at(w, i, n)));
+    }
+}
+
+static float inverse_rms(const float *x, uint32_t n, float eps) {
+    vec a = vec_zero();
+    FOR_VECTORS(i, n) {
+        vec v = load_at(x, i, n);
+        a = vec_fma(v, v, a);
+    }
+    return 1.0f / sqrtf(vec_tree_sum(a) / (float)n + eps);
+}
+
+static void collapse(float *y, const float *x, const float *weights, uint32_t n, uint32_t dim) {
+    FOR_VECTORS(d, dim) {
+        vec sum = vec_zero();
+        for (uint32_t i = 0; i < n; i++)
+            sum = vec_fma(vec_set(weights[i]), load_at(x + (size_t)i * dim, d, dim), sum);
+        store_at(y, d, dim, sum);
+    }
+}
+
+static void expand(float *x, const float *y, const struct stream_mix *mix, uint32_t dim) {
+    uint32_t n = mix->n;
+    check(n <= HYPER_STREAMS_MAX);
+    FOR_VECTORS(d, dim) {
+        vec old[HYPER_STREAMS_MAX], row = load_at(y, d, dim);
+        for (uint32_t j = 0; j < n; j++)
+            old[j] = load_at(x + (size_t)j * dim, d, dim);
+        for (uint32_t k = 0; k < n; k++) {
+            vec sum = vec_zero();
+            for (uint32_t j = 0; j < n; j++)
+                sum = vec_fma(vec_set(mix->comb[j * n + k]), old[j], sum);
+            store_at(x + (size_t)k * dim, d, dim, vec_fma(vec_set(mix->post[k]), row, sum));
+        }
     }
 }
 
@@ -105,6 +140,17 @@ static void clamped_glu(float *y, const float *up, const struct clamped_glu *act
         u = vec_if_greater(low, u, low, u);
         vec s = vec_div(g, vec_one_plus_exp_minus(vec_mul(vec_set(act->alpha), g)));
         store_at(y, i, n, vec_mul(vec_add(u, vec_set(1.0f)), s));
+    }
+}
+
+static void limited_glu(float *y, const float *up, float limit, uint32_t n) {
+    vec high = vec_set(limit), low = vec_set(-limit);
+    FOR_VECTORS(i, n) {
+        vec g = load_at(y, i, n), u = load_at(up, i, n);
+        g = vec_if_greater(g, high, high, g);
+        u = vec_if_greater(u, high, high, u);
+        u = vec_if_greater(low, u, low, u);
+        store_at(y, i, n, vec_mul(vec_silu(g), u));
     }
 }
 
@@ -291,10 +337,14 @@ static const struct kernel_ops ops = {
     .entry_scores = KERNEL_SYMBOL(entry_scores),
     .window_sum = KERNEL_SYMBOL(window_sum),
     .rms_norm = rms_norm,
+    .inverse_rms = inverse_rms,
+    .collapse = collapse,
+    .expand = expand,
     .layer_norm = layer_norm,
     .rope = rope,
     .silu_mul = silu_mul,
     .clamped_glu = clamped_glu,
+    .limited_glu = limited_glu,
     .gelu_mul = gelu_mul,
     .softcap = softcap,
     .sigmoid_mul = sigmoid_mul,

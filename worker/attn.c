@@ -76,7 +76,8 @@ void attn_lay(struct forward *f, struct scratch *s) {
     a->qkv_dim = slice->n_heads * spec_query_dim(spec) + 2 * slice->n_kv_heads * spec->head_dim;
     lay_rotary(f, s);
     a->ones = scratch_take(s, spec->head_dim, sizeof(float));
-    if (spec->mla.kv_rank == 0) a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
+    if (spec->mla.kv_rank == 0 && spec->joint.q_rank == 0)
+        a->qkv = scratch_take(s, rows * a->qkv_dim, sizeof(float));
     a->q = scratch_take(s, rows * slice->n_heads * spec_key_dim(spec), sizeof(float));
     a->out = scratch_take(s, rows * slice->n_heads * spec_value_dim(spec), sizeof(float));
     if (is_wide(f)) {
@@ -447,39 +448,49 @@ static void project_qkv(struct attn_layer *al) {
     linear_run(f->pool, &qkv);
 }
 
+// What the output projection reads.
+static const float *outputs(const struct attn_layer *al) {
+    struct forward *f = al->f;
+    if (spec_has_latents(f->spec)) return mla_outputs(f, al->layer);
+    if (f->spec->joint.q_rank != 0) return joint_outputs(f, al->layer);
+    return f->attn.out;
+}
+
 static int project_out(struct attn_layer *al, struct err_text *e) {
     struct forward *f = al->f;
     const float *post_norm = al->w->attn_post_norm;
-    bool latents = spec_has_latents(f->spec), alone = f->tp.n == 1;
+    bool alone = f->tp.n == 1, simple = post_norm == NULL && f->spec->hyper.n == 0;
     struct linear out = {
         .ops = f->ops,
         .w = &al->w->o,
-        .x = latents ? mla_outputs(f, al->layer) : f->attn.out,
-        .ldx = (size_t)f->slice.n_heads * spec_out_dim(f->spec),
+        .x = outputs(al),
+        .ldx = al->w->o.n_in,
         .y = f->partial,
         .ldy = f->spec->hidden,
         .n_rows = f->batch.n_rows,
         .bias = alone ? al->w->o_bias : NULL,
-        .residual = alone && post_norm == NULL ? f->x : NULL,
+        .residual = alone && simple ? f->x : NULL,
         .residual_scale = f->spec->scale.residual,
     };
     linear_run(f->pool, &out);
     if (!alone)
         return tp_reduce(f, tp_block(al->layer, TP_ATTN),
                          &(struct tp_after){al->w->o_bias, post_norm}, e);
-    if (post_norm != NULL) forward_return_rows(f, post_norm);
+    if (!simple) forward_return_rows(f, post_norm);
     return 0;
 }
 
 int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     if (f->batch.n_rows == 0) return 0;
     struct attn_layer al = {f, forward_layer(f, layer), layer};
-    forward_norm(f, al.w->attn_norm, al.w->attn_norm_bias);
+    forward_norm(f, layer, BLOCK_ATTN);
     int rc = mla_gathers(f) ? 0 : tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
     if (rc != 0) return rc;
     if (f->spec->mla.kv_rank != 0) {
         rc = mla_spread(f, layer, e);
         if (rc == 0) indexer_choose(f, layer);
+    } else if (f->spec->joint.q_rank != 0) {
+        joint_spread(f, layer);
     } else {
         project_qkv(&al);
         rc = spread(&al, e);

@@ -130,7 +130,7 @@ static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32
             f->ops->axpy(sum, pair_row(cl, pair, thread), f->route.weights[pair], hidden);
         }
         if (f->spec->shared.inner != 0) add_shared(f, sum, row);
-        forward_return(f, f->x + (size_t)row * hidden, sum, cl->w->ffn_post_norm);
+        forward_return(f, row, sum, cl->w->ffn_post_norm);
     }
 }
 

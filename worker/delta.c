@@ -284,7 +284,7 @@ int delta_forward(struct forward *f, uint32_t layer) {
     if (f->batch.n_rows == 0) return 0;
     check(f->tp.n == 1);
     struct delta_layer dl = {f, forward_layer(f, layer), f->delta.index[layer]};
-    forward_norm(f, dl.w->attn_norm, dl.w->attn_norm_bias);
+    forward_norm(f, layer, BLOCK_ATTN);
     project(f, &dl.w->delta.in, f->delta.in);
     project(f, &dl.w->delta.gates, f->delta.gates);
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->delta.channels * 8, prepare_rows, &dl);

@@ -133,6 +133,7 @@ static void activate(const struct forward *f, float *y, const float *up, uint32_
     case ACT_SWIGLU: f->ops->silu_mul(y, y, up, n); break;
     case ACT_GEGLU: f->ops->gelu_mul(y, y, up, n); break;
     case ACT_CLAMPED: f->ops->clamped_glu(y, up, &clamped, n); break;
+    case ACT_LIMITED: f->ops->limited_glu(y, up, clamped.limit, n); break;
     }
 }
 

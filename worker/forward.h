@@ -14,7 +14,9 @@
 #include "worker/dispatch.h"
 #include "worker/expert.h"
 #include "worker/head.h"
+#include "worker/hyper.h"
 #include "worker/indexer.h"
+#include "worker/joint.h"
 #include "worker/kv.h"
 #include "worker/mla.h"
 #include "worker/model.h"
@@ -41,7 +43,7 @@ struct forward {
     // own, row own_first + i of the batch at index i, and works on them alone outside of attention
     // and split dense layers.
     uint32_t own_max, own_first, n_own;
-    float *x;          // [own_max, hidden] the residual stream
+    float *x;          // [own_max, spec_stream_dim] the residual stream, or streams
     float *normed;     // [n_own, hidden] its norm, the input of the next block: in all_normed
     float *all_normed; // [rows_max, hidden] of all rows of the step, where a block wants them
     float *partial;    // [rows_max, hidden] what a block returned for them: sums over the slice
@@ -49,6 +51,8 @@ struct forward {
     struct kv kv;
     struct attn attn;
     struct mla mla;
+    struct joint joint;
+    struct hyper hyper;
     struct delta delta;
     struct compress compress;
     struct indexer indexer;
@@ -65,8 +69,10 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
     return &f->config.weights->layers[layer];
 }
 
-// normed = norm(x), for the own rows. bias may be NULL.
-void forward_norm(struct forward *f, const float *weight, const float *bias);
+// The blocks of a layer.
+enum forward_block { BLOCK_ATTN, BLOCK_FFN };
+// normed = norm(x), what the block reads, for the own rows.
+void forward_norm(struct forward *f, uint32_t layer, enum forward_block block);
 
 // x += what a block returned for the own rows, in partial, or its norm where post_norm is not NULL.
 void forward_return_rows(struct forward *f, const float *post_norm);
@@ -79,21 +85,19 @@ static inline void forward_norm_row(const struct forward *f, float *y, const flo
         f->ops->layer_norm(y, x, w, f->spec->hidden, f->spec->norm_eps);
 }
 
-// A part of the residual stream takes in what a block returned for it: x += y, or the multiple
-// that the model's spec asks for.
-static inline void forward_add(const struct forward *f, float *x, const float *y, uint32_t n) {
-    float multiplier = f->spec->scale.residual;
-    if (multiplier == 0)
-        f->ops->add(x, y, n);
-    else
-        f->ops->axpy(x, y, multiplier, n);
-}
-
-// x += y, one row, or the norm of y where there is one (then y is changed).
-static inline void forward_return(const struct forward *f, float *x, float *y,
+// The residual stream of an own row takes in what a block returned for it, or the norm of that
+// where there is one (then y is changed): x += y, the multiple that the model's spec asks for, or
+// what hyper-connections make of it.
+static inline void forward_return(const struct forward *f, uint32_t own_row, float *y,
                                   const float *post_norm) {
+    float multiplier = f->spec->scale.residual, *x = f->x + (size_t)own_row * f->spec->hidden;
     if (post_norm != NULL) forward_norm_row(f, y, y, &(struct norm_weights){post_norm, NULL});
-    forward_add(f, x, y, f->spec->hidden);
+    if (f->spec->hyper.n != 0)
+        hyper_take_in(f, own_row, y);
+    else if (multiplier == 0)
+        f->ops->add(x, y, f->spec->hidden);
+    else
+        f->ops->axpy(x, y, multiplier, f->spec->hidden);
 }
 
 #endif

@@ -90,15 +90,21 @@ static void divide_rows(struct forward *f) {
 }
 
 static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
-    (void)thread;
     struct forward *f = context;
     const struct norm_weights norm = {f->config.weights->final_norm,
                                       f->config.weights->final_norm_bias};
     size_t hidden = f->spec->hidden;
     uint32_t first = f->head.first[f->tp.index];
-    for (uint32_t i = first + row_begin; i < first + row_end; i++)
-        forward_norm_row(f, f->all_normed + i * hidden,
-                         f->x + (f->head.rows[i].row - f->own_first) * hidden, &norm);
+    for (uint32_t i = first + row_begin; i < first + row_end; i++) {
+        float *y = f->all_normed + i * hidden;
+        uint32_t own_row = f->head.rows[i].row - f->own_first;
+        const float *x = f->x + own_row * hidden;
+        if (f->spec->hyper.n != 0) {
+            hyper_end(f, y, own_row, thread);
+            x = y;
+        }
+        forward_norm_row(f, y, x, &norm);
+    }
 }
 
 int head_begin(struct forward *f, struct err_text *e) {

@@ -86,7 +86,7 @@ static struct kv_sizes kv_sizes(const struct model_config *c) {
 static void lay(struct forward *f, struct scratch *s) {
     const struct model_config *c = &f->config;
     size_t row_bytes = f->spec->hidden * sizeof(float);
-    f->x = scratch_take(s, f->own_max, row_bytes);
+    f->x = scratch_take(s, f->own_max, spec_stream_dim(f->spec) * sizeof(float));
     f->all_normed = scratch_take(s, c->rows_max, row_bytes);
     f->partial = scratch_take(s, c->rows_max, row_bytes);
     tp_lay(f, s);
@@ -101,6 +101,8 @@ static void lay(struct forward *f, struct scratch *s) {
     struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);
     attn_lay(f, s);
+    joint_lay(f, s);
+    hyper_lay(f, s);
     delta_lay(f, s);
     expert_lay(f, s);
     if (is_last_stage(f)) head_lay(f, s);
@@ -169,13 +171,16 @@ static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     size_t hidden = f->spec->hidden, row_bytes = hidden * dtype_bytes(w->dtype);
     float multiplier = f->spec->scale.embedding;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        float *x = f->x + row * hidden;
+        float *x = f->x + row * (size_t)spec_stream_dim(f->spec);
         uint32_t token = f->batch.token[f->own_first + row];
         f->ops->unpack(x, (const uint8_t *)w->embed + token * row_bytes, w->dtype, f->spec->hidden);
         if (multiplier != 0) f->ops->scale(x, x, multiplier, f->spec->hidden);
+        for (uint32_t stream = 1; stream < f->spec->hyper.n; stream++)
+            memcpy(x + stream * hidden, x, hidden * sizeof *x);
     }
 }
 
+// Of a norm, one vector of weights and one of biases.
 struct norm_rows {
     struct forward *f;
     struct norm_weights weights;
@@ -190,9 +195,15 @@ static void norm_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
         forward_norm_row(f, f->normed + row * hidden, f->x + row * hidden, &norm->weights);
 }
 
-void forward_norm(struct forward *f, const float *weight, const float *bias) {
-    pool_run_rows(f->pool, f->n_own, f->spec->hidden, norm_rows,
-                  &(struct norm_rows){f, {weight, bias}});
+void forward_norm(struct forward *f, uint32_t layer, enum forward_block block) {
+    const struct layer_weights *w = forward_layer(f, layer);
+    bool attn = block == BLOCK_ATTN;
+    struct norm_rows norm = {f, {w->ffn_norm, w->ffn_norm_bias}};
+    if (attn) norm.weights = (struct norm_weights){w->attn_norm, w->attn_norm_bias};
+    if (f->spec->hyper.n != 0)
+        hyper_collapse(f, attn ? &w->attn_hyper : &w->ffn_hyper, &norm.weights);
+    else
+        pool_run_rows(f->pool, f->n_own, f->spec->hidden, norm_rows, &norm);
 }
 
 static void return_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
@@ -201,8 +212,7 @@ static void return_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
     struct forward *f = post->f;
     size_t hidden = f->spec->hidden;
     for (uint32_t row = row_begin; row < row_end; row++)
-        forward_return(f, f->x + row * hidden, f->partial + (f->own_first + row) * hidden,
-                       post->weights.w);
+        forward_return(f, row, f->partial + (f->own_first + row) * hidden, post->weights.w);
 }
 
 void forward_return_rows(struct forward *f, const float *post_norm) {
@@ -233,8 +243,7 @@ static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
     int rc = recurrent ? delta_forward(f, layer) : attn_forward(f, layer, e);
     phase_end(m, PHASE_ATTN);
     if (rc != 0) return rc;
-    const struct layer_weights *w = forward_layer(f, layer);
-    forward_norm(f, w->ffn_norm, w->ffn_norm_bias);
+    forward_norm(f, layer, BLOCK_FFN);
     if (f->spec->ffn[layer] == FFN_MOE) return moe_forward(m, layer, e);
     rc = dense_forward(f, layer, e);
     phase_end(m, PHASE_DENSE);

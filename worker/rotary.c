@@ -43,3 +43,18 @@ void rotary_turn_as(const struct rotary *r, float *x, uint32_t row, bool interle
     size_t at = (size_t)row * half;
     r->ops->rope(x, r->cos + at, r->sin + at, r->dim);
 }
+
+void rotary_turn_back(const struct rotary *r, float *x, uint32_t row) {
+    uint32_t half = r->dim / 2;
+    float sin[HEAD_DIM_MAX / 2], halves[HEAD_DIM_MAX];
+    size_t at = (size_t)row * half;
+    for (uint32_t i = 0; i < half; i++)
+        sin[i] = -r->sin[at + i];
+    r->ops->rope(x, r->cos + at, sin, r->dim);
+    if (!r->interleaved) return;
+    memcpy(halves, x, r->dim * sizeof *x);
+    for (uint32_t i = 0; i < half; i++) {
+        x[2 * i] = halves[i];
+        x[2 * i + 1] = halves[half + i];
+    }
+}

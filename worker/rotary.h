@@ -30,5 +30,7 @@ void rotary_fill(const struct rotary *r, uint32_t row, uint32_t position);
 void rotary_turn(const struct rotary *r, float *x, uint32_t row);
 // The same where neighbours (interleaved) or halves are pairs, whatever the embedding says.
 void rotary_turn_as(const struct rotary *r, float *x, uint32_t row, bool interleaved);
+// Takes rotary_turn back: halves are pairs, and come out as the model's own.
+void rotary_turn_back(const struct rotary *r, float *x, uint32_t row);
 
 #endif

@@ -120,7 +120,9 @@ void route_row(const struct route_rule *rule, float *logits, uint32_t *experts, 
     if (router->score == ROUTER_SIGMOID) rule->ops->sigmoid(logits, router->n_experts);
     for (uint32_t e = 0; router->score == ROUTER_SQRT_SOFTPLUS && e < router->n_experts; e++)
         logits[e] = elementary_sqrt_softplus(logits[e]);
-    choose_experts(rule, logits, experts);
+    for (uint32_t j = 0; rule->given != NULL && j < router->top_k; j++)
+        experts[j] = rule->given[j];
+    if (rule->given == NULL) choose_experts(rule, logits, experts);
     weigh(rule, logits, experts, weights);
     renormalise(router, weights);
     for (uint32_t j = 0; j < router->top_k; j++)
@@ -139,9 +141,12 @@ static void route_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
     struct forward *f = rl->f;
     const struct router_spec *router = &f->spec->router;
     struct route_rule rule = {router, f->ops, rl->w->selection_bias,
-                              f->route.chosen_by + (size_t)thread * router->n_experts};
+                              f->route.chosen_by + (size_t)thread * router->n_experts, NULL};
     for (uint32_t row = row_begin; row < row_end; row++) {
         size_t at = (size_t)row * router->top_k;
+        if (rl->w->experts_of != NULL)
+            rule.given =
+                rl->w->experts_of + (size_t)f->batch.token[f->own_first + row] * router->top_k;
         route_row(&rule, f->route.scores + (size_t)row * router->n_experts, f->route.experts + at,
                   f->route.weights + at);
     }

@@ -27,9 +27,10 @@ struct route_rule {
     const struct kernel_ops *ops;
     const float *selection_bias; // [n_experts], or NULL
     float *chosen_by;            // [n_experts]
+    const uint16_t *given;       // [top_k] the row's experts, that its token has; NULL = it chooses
 };
 // One row: logits (changed in place) to top_k experts and weights. Chooses k different experts
-// whatever the numbers are.
+// whatever the numbers are, but where they are given.
 void route_row(const struct route_rule *rule, float *logits, uint32_t *experts, float *weights);
 
 #endif

@@ -7,7 +7,7 @@
 #include "worker/forward.h"
 
 size_t stage_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
-    return sizeof(struct stage_head) + (size_t)rows_max * spec->hidden * sizeof(float);
+    return sizeof(struct stage_head) + (size_t)rows_max * spec_stream_dim(spec) * sizeof(float);
 }
 
 int stage_parse(const float **rows, const struct stage_rules *rules, const uint8_t *data,
@@ -33,13 +33,13 @@ static int64_t deadline_of(const struct forward *f) {
 }
 
 static int take_rows(struct forward *f, const struct fabric_msg *message, struct err_text *e) {
-    const struct stage_rules rules = {f->n_own, f->spec->hidden};
+    const struct stage_rules rules = {f->n_own, spec_stream_dim(f->spec)};
     const float *rows;
     struct err_text why;
     if (stage_parse(&rows, &rules, message->data, message->bytes, &why) != 0)
         return err_set(e, ERR_PEER_PROTOCOL, "stage %u from rank %u: %s", f->place.stage,
                        message->peer, why.text);
-    memcpy(f->x, rows, (size_t)f->n_own * f->spec->hidden * sizeof(float));
+    memcpy(f->x, rows, (size_t)f->n_own * spec_stream_dim(f->spec) * sizeof(float));
     return 0;
 }
 
@@ -63,10 +63,10 @@ int stage_send(struct forward *f, struct err_text *e) {
     struct stage_head *head = &f->stage.head;
     uint32_t to = f->rank + f->stage_ranks;
     if (f->n_own == 0) return 0;
-    *head = (struct stage_head){.n_rows = f->n_own, .hidden = f->spec->hidden};
+    *head = (struct stage_head){.n_rows = f->n_own, .hidden = spec_stream_dim(f->spec)};
     uint64_t tag = fabric_tag(FABRIC_STAGE, f->step, f->first_layer + f->n_layers);
     int rc = fabric_send(fabric, to, tag, head, sizeof *head, f->x,
-                         (size_t)f->n_own * f->spec->hidden * sizeof(float));
+                         (size_t)f->n_own * spec_stream_dim(f->spec) * sizeof(float));
     if (rc == 0) rc = fabric_flush(fabric, deadline_of(f));
     return rc == 0
                ? 0

@@ -4,7 +4,8 @@
 // One message a step, and none where a rank has no rows: both sides know that from the plan.
 //
 //   u32 n_rows, hidden, zeros up to 64 bytes   struct stage_head
-//   f32 rows[n_rows][hidden]                   the sender's own rows of x
+//   f32 rows[n_rows][hidden]                   the sender's own rows of x: hidden is the width of
+//                                              all their streams
 #ifndef MOESAIC_WORKER_STAGE_H
 #define MOESAIC_WORKER_STAGE_H
 

@@ -182,7 +182,7 @@ static void reduce_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
         size_t at = (size_t)row * hidden;
         add_tree(f, at, levels);
         if (r->after->bias != NULL) f->ops->add(levels, r->after->bias, hidden);
-        forward_return(f, f->x + at, levels, r->after->post_norm);
+        forward_return(f, row, levels, r->after->post_norm);
     }
 }
 

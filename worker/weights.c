@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/model/expert_table.h"
 #include "worker/weights_plan.h"
 
 struct weights_block {
@@ -50,6 +51,19 @@ static void begin_progress(const struct weights_config *config, uint64_t bytes_t
     atomic_store(&config->progress->bytes_total, bytes_total);
 }
 
+static int read_tables(struct weights *w, const struct weights_plan *plan,
+                       const struct safetensors *st, struct err_text *e) {
+    int rc = 0;
+    for (uint32_t i = 0; rc == 0 && i < plan->n_tables; i++) {
+        const struct weights_table *t = &plan->tables[i];
+        uint64_t digest = 0;
+        rc = expert_table_read(t->ids, &digest, w->spec,
+                               &(struct expert_table_source){st, t->tensor}, e);
+        w->shared_digest += digest;
+    }
+    return rc;
+}
+
 int weights_load(struct weights **out, const struct weights_config *config, struct err_text *e) {
     check(config->rank < config->layout->n_ranks && config->n_threads > 0 &&
           config->dtype < DTYPE_COUNT);
@@ -62,6 +76,7 @@ int weights_load(struct weights **out, const struct weights_config *config, stru
     if (rc == 0) {
         begin_progress(config, plan.source_bytes);
         rc = weights_read(w, &plan, config, st, e);
+        if (rc == 0) rc = read_tables(w, &plan, st, e);
     }
     weights_plan_finish(&plan);
     safetensors_close(st);

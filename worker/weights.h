@@ -30,21 +30,13 @@ struct mla_weights {
     float *q_a_norm, *kv_a_norm;
 };
 
-// Of a recurrent layer, in place of qkv; a part of a row is where delta.c says.
-struct delta_weights {
-    struct matrix in;       // [2 keys + 2 values of all heads, hidden]: q, k, v and z
-    struct matrix gates;    // [2 n_v_heads, hidden]: b and a
-    float *conv;            // [kernel, channels]
-    float *a_log, *dt_bias; // [n_v_heads]
-    float *norm;            // [v_dim]
-};
-
-// Of sparse attention.
-struct index_weights {
-    struct matrix q;             // [n_heads * dim, q_rank]
-    struct matrix k;             // [dim, hidden]
-    struct matrix weights;       // [n_heads, hidden]
-    float *k_norm, *k_norm_bias; // [dim]
+// Of joint attention, in place of qkv.
+struct joint_weights {
+    struct matrix q_a;  // [q_rank, hidden]
+    struct matrix q;    // [n_heads * head_dim, q_rank]
+    struct matrix kv;   // [head_dim, hidden]
+    struct matrix *o_a; // of each group: [o_rank, its heads * head_dim]
+    float *q_a_norm, *kv_norm;
 };
 
 // What makes compressed entries; in LAYER_CSA there are two rows for each element, first those for
@@ -62,15 +54,41 @@ struct compress_weights {
     struct matrix index_weights; // [compress.n_heads, hidden]
 };
 
+// Around a block: mix [2 n + n * n, n * hidden], base of as many, scale [3]; before the final norm
+// mix [n, n * hidden], base of as many, scale [1].
+struct hyper_weights {
+    struct matrix mix;
+    float *base, *scale;
+};
+
+// Of a recurrent layer, in place of qkv; a part of a row is where delta.c says.
+struct delta_weights {
+    struct matrix in;       // [2 keys + 2 values of all heads, hidden]: q, k, v and z
+    struct matrix gates;    // [2 n_v_heads, hidden]: b and a
+    float *conv;            // [kernel, channels]
+    float *a_log, *dt_bias; // [n_v_heads]
+    float *norm;            // [v_dim]
+};
+
+// Of sparse attention.
+struct index_weights {
+    struct matrix q;             // [n_heads * dim, q_rank]
+    struct matrix k;             // [dim, hidden]
+    struct matrix weights;       // [n_heads, hidden]
+    float *k_norm, *k_norm_bias; // [dim]
+};
+
 struct layer_weights {
-    float *attn_norm, *ffn_norm;           // [hidden]
-    float *attn_norm_bias, *ffn_norm_bias; // NULL = none
-    float *attn_post_norm, *ffn_post_norm; // NULL = none
-    struct mla_weights mla;                // of latent attention
-    struct compress_weights compress;      // of a layer with compressed entries
-    struct delta_weights delta;            // of a recurrent layer
-    struct index_weights index;            // in layers that choose their keys
-    float *sinks;                          // [n_heads], NULL = none
+    float *attn_norm, *ffn_norm;                // [hidden]
+    float *attn_norm_bias, *ffn_norm_bias;      // NULL = none
+    float *attn_post_norm, *ffn_post_norm;      // NULL = none
+    struct mla_weights mla;                     // of latent attention
+    struct joint_weights joint;                 // of joint attention
+    struct compress_weights compress;           // of a layer with compressed entries
+    struct hyper_weights attn_hyper, ffn_hyper; // around the blocks
+    struct delta_weights delta;                 // of a recurrent layer
+    struct index_weights index;                 // in layers that choose their keys
+    float *sinks;                               // [n_heads], NULL = none
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows (with an output gate
                        // each head's gate behind its q), then k, then v
     struct matrix o;   // [hidden, n_heads * head_dim], in the slice's segments; of a recurrent
@@ -79,10 +97,11 @@ struct layer_weights {
     float *q_norm, *k_norm; // NULL = none; [head_dim], or of all heads of the model (QK_NORM_WIDE)
     struct matrix router;   // [n_experts, hidden]
     float *router_bias, *selection_bias; // [n_experts], NULL = none
-    struct expert_weights shared;        // of the shared expert, where the model has one
-    struct matrix shared_weight;         // [1, hidden], where it is gated
-    struct expert_weights dense;         // of a dense layer (TENSOR_GATE, UP, DOWN)
-    struct expert_weights *experts;      // [n_local_experts], of an MoE layer
+    uint16_t *experts_of; // [vocab, top_k] where a token's experts are looked up; NULL = chosen
+    struct expert_weights shared;   // of the shared expert, where the model has one
+    struct matrix shared_weight;    // [1, hidden], where it is gated
+    struct expert_weights dense;    // of a dense layer (TENSOR_GATE, UP, DOWN)
+    struct expert_weights *experts; // [n_local_experts], of an MoE layer
     float *down_biases; // [n_experts, hidden] where experts with biases are split over ETP
 };
 
@@ -95,7 +114,8 @@ struct weights {
     float *head_bias;   // [vocab], NULL = none
     float *final_norm;  // [hidden]
     float *final_norm_bias;
-    struct layer_weights *layers; // [n_layers]; empty but for those of its stage
+    struct hyper_weights head_hyper; // before that norm
+    struct layer_weights *layers;    // [n_layers]; empty but for those of its stage
     uint64_t shared_digest;  // over the bytes read of all tensors but the experts': equal on ranks
                              // of equal stage and TP index
     uint64_t experts_digest; // over this rank's expert bytes: equal after a restart with the same

@@ -44,22 +44,32 @@ static struct tensor_place place_of(const struct builder *b, const struct tensor
     return place;
 }
 
-int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
-                 struct weights_source *out) {
+// The tensor and its place, whatever its type.
+static int look_up(struct builder *b, struct tensor_ref ref, const struct tensor_place *place,
+                   const struct safetensors_tensor **out) {
     char name[TENSOR_NAME_MAX];
-    enum dtype dtype;
     check(b->family->tensor_name(b->spec, &ref, name, sizeof name));
-    const struct tensor_place place = place_of(b, &ref, want);
     const struct safetensors_tensor *t = safetensors_find(b->st, name);
     if (t == NULL) return err_set(b->e, ERR_FATAL_MODEL, "tensor %s is missing", name);
-    if (t->n_dims != place.n_dims ||
-        memcmp(t->shape, place.dims, place.n_dims * sizeof place.dims[0]) != 0)
-        return wrong_shape(b, t, &place);
+    if (t->n_dims != place->n_dims ||
+        memcmp(t->shape, place->dims, place->n_dims * sizeof place->dims[0]) != 0)
+        return wrong_shape(b, t, place);
+    b->used[t - safetensors_at(b->st, 0)] = 1;
+    *out = t;
+    return 0;
+}
+
+int builder_find(struct builder *b, struct tensor_ref ref, struct want want,
+                 struct weights_source *out) {
+    enum dtype dtype;
+    const struct tensor_place place = place_of(b, &ref, want);
+    const struct safetensors_tensor *t;
+    int rc = look_up(b, ref, &place, &t);
+    if (rc != 0) return rc;
     if (!safetensors_dtype(t, &dtype))
         return err_set(b->e, ERR_FATAL_MODEL,
-                       "tensor %s has type %s; only F32, F16 and BF16 are supported", name,
+                       "tensor %s has type %s; only F32, F16 and BF16 are supported", t->name,
                        safetensors_type_name(t));
-    b->used[t - safetensors_at(b->st, 0)] = 1;
     *out = (struct weights_source){t, want_rows(&want),
                                    place.offset + want.row.first * place.row_stride +
                                        want.col.first * place.column_stride,
@@ -142,4 +152,46 @@ struct matrix builder_shape(const struct builder *b, uint32_t n_out, uint32_t n_
                             uint32_t n_segments) {
     return (struct matrix){
         .dtype = b->w->dtype, .n_out = n_out, .n_in = n_in, .n_segments = n_segments};
+}
+
+int builder_slice(struct builder *b, struct matrix *m, struct tensor_ref ref, struct want want) {
+    *m = builder_shape(b, want_rows(&want), want.cols, 1);
+    int rc = builder_alloc(b, m);
+    return rc == 0 ? builder_fill(b, m, ref, want) : rc;
+}
+
+int builder_matrix(struct builder *b, struct matrix *m, struct matrix shape,
+                   struct tensor_ref ref) {
+    *m = shape;
+    int rc = builder_alloc(b, m);
+    return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
+}
+
+int builder_precise(struct builder *b, struct matrix *m, struct tensor_ref ref) {
+    struct weights_source source;
+    enum dtype dtype = DTYPE_F32;
+    int rc = builder_find(b, ref, (struct want){.rows = m->n_out, .cols = m->n_in}, &source);
+    if (rc != 0) return rc;
+    check(safetensors_dtype(source.tensor, &dtype));
+    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
+    rc = builder_alloc(b, m);
+    return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
+}
+
+int builder_table(struct builder *b, uint16_t **out, uint32_t layer) {
+    const struct model_spec *s = b->spec;
+    const struct tensor_ref ref = {TENSOR_HASH, layer, 0};
+    const struct want want = {.rows = s->vocab, .cols = s->router.top_k};
+    const struct tensor_place place = place_of(b, &ref, want);
+    const struct safetensors_tensor *t;
+    int rc = look_up(b, ref, &place, &t);
+    if (rc != 0) return rc;
+    if (safetensors_id_bytes(t) == 0)
+        return err_set(b->e, ERR_FATAL_MODEL, "tensor %s has type %s; only I32 and I64 are ids",
+                       t->name, safetensors_type_name(t));
+    if (b->dry) return 0;
+    *out = weights_alloc(b->w, (size_t)want.rows * want.cols * sizeof **out, MATRIX_ALIGN);
+    if (*out == NULL) return builder_no_memory(b);
+    b->plan->tables[b->plan->n_tables++] = (struct weights_table){t, *out};
+    return 0;
 }

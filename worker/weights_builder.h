@@ -79,11 +79,29 @@ int builder_fill(struct builder *b, const struct matrix *m, struct tensor_ref re
                  struct want want);
 int builder_fill_whole(struct builder *b, const struct matrix *m, struct tensor_ref ref);
 
+// What is wanted of a tensor into a matrix with memory of its own, summed in one segment.
+int builder_slice(struct builder *b, struct matrix *m, struct tensor_ref ref, struct want want);
+// One whole tensor into a matrix of this shape with memory of its own.
+int builder_matrix(struct builder *b, struct matrix *m, struct matrix shape, struct tensor_ref ref);
+// The same into a matrix whose shape is set. A checkpoint of two-byte weights where it is float32
+// means it so: a router that is rounded would choose other experts where scores are close, an index
+// other keys.
+int builder_precise(struct builder *b, struct matrix *m, struct tensor_ref ref);
+// The layer's table of experts by token (TENSOR_HASH).
+int builder_table(struct builder *b, uint16_t **out, uint32_t layer);
+
 // weights_foreign.c: checks the head, one expert, and what the heads of latent attention make of
 // latents, of all ranks.
 int weights_check_head(struct builder *b);
 int weights_check_expert(struct builder *b, uint32_t layer, uint32_t expert);
 int weights_check_latent_heads(struct builder *b, uint32_t layer);
+
+// weights_joint.c: joint attention, compressed entries and hyper-connections; the columns of the
+// output projection that this rank's groups of heads make.
+int weights_plan_joint(struct builder *b, struct layer_weights *l, uint32_t layer);
+struct part_of weights_joint_columns(const struct builder *b);
+int weights_plan_hyper(struct builder *b, struct layer_weights *l, uint32_t layer);
+int weights_plan_head_hyper(struct builder *b);
 
 // weights_delta.c: what a recurrent layer holds beside its norms.
 int weights_plan_delta(struct builder *b, struct layer_weights *l, uint32_t layer);

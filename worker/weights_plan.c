@@ -102,22 +102,6 @@ static int plan_qk_norms(struct builder *b, struct layer_weights *l, uint32_t la
     return rc == 0 ? builder_vector(b, &l->k_norm, TENSOR_K_NORM, layer, k) : rc;
 }
 
-// What is wanted of a tensor into a matrix with memory of its own, summed in one segment.
-static int plan_slice(struct builder *b, struct matrix *m, struct tensor_ref ref,
-                      struct want want) {
-    *m = builder_shape(b, want_rows(&want), want.cols, 1);
-    int rc = builder_alloc(b, m);
-    return rc == 0 ? builder_fill(b, m, ref, want) : rc;
-}
-
-// One tensor into a matrix with memory of its own.
-static int plan_matrix(struct builder *b, struct matrix *m, struct matrix shape,
-                       struct tensor_ref ref) {
-    *m = shape;
-    int rc = builder_alloc(b, m);
-    return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
-}
-
 // What one head turns latents into, of this rank's heads. All lie in one block.
 static int plan_mla_heads(struct builder *b, struct mla_weights *w, uint32_t layer) {
     const struct model_spec *s = b->spec;
@@ -154,36 +138,22 @@ static int plan_mla(struct builder *b, struct layer_weights *l, uint32_t layer) 
     const struct part_of q_rows = heads(b->slice.first_head, b->slice.n_heads, head_rows);
     int rc = 0;
     if (mla->q_rank != 0) {
-        rc = plan_matrix(b, &w->q_a, builder_shape(b, mla->q_rank, s->hidden, 1),
-                         (struct tensor_ref){TENSOR_Q_A, layer, 0});
+        rc = builder_matrix(b, &w->q_a, builder_shape(b, mla->q_rank, s->hidden, 1),
+                            (struct tensor_ref){TENSOR_Q_A, layer, 0});
         if (rc == 0) rc = builder_vector(b, &w->q_a_norm, TENSOR_Q_A_NORM, layer, mla->q_rank);
     }
     if (rc == 0)
-        rc = plan_slice(b, &w->q, (struct tensor_ref){TENSOR_Q, layer, 0},
-                        (struct want){s->n_heads * head_rows, q_in, q_rows, {0}});
+        rc = builder_slice(b, &w->q, (struct tensor_ref){TENSOR_Q, layer, 0},
+                           (struct want){s->n_heads * head_rows, q_in, q_rows, {0}});
     if (rc == 0)
-        rc = plan_matrix(b, &w->kv_a, builder_shape(b, mla->kv_rank + s->rope.dim, s->hidden, 1),
-                         (struct tensor_ref){TENSOR_KV_A, layer, 0});
+        rc = builder_matrix(b, &w->kv_a, builder_shape(b, mla->kv_rank + s->rope.dim, s->hidden, 1),
+                            (struct tensor_ref){TENSOR_KV_A, layer, 0});
     if (rc == 0) rc = builder_vector(b, &w->kv_a_norm, TENSOR_KV_A_NORM, layer, mla->kv_rank);
     if (rc != 0 || !mla->expanded) return rc == 0 ? plan_mla_heads(b, w, layer) : rc;
     uint32_t kv_head_rows = mla->nope_dim + mla->value_dim;
     const struct part_of kv_rows = heads(b->slice.first_head, b->slice.n_heads, kv_head_rows);
-    return plan_slice(b, &w->kv_b, (struct tensor_ref){TENSOR_KV_B, layer, 0},
-                      (struct want){s->n_heads * kv_head_rows, mla->kv_rank, kv_rows, {0}});
-}
-
-// One tensor into a matrix whose shape is set. A checkpoint of two-byte weights where it is float32
-// means it so: a router that is rounded would choose other experts where scores are close, an index
-// other keys.
-static int plan_precise(struct builder *b, struct matrix *m, struct tensor_ref ref) {
-    struct weights_source source;
-    enum dtype dtype = DTYPE_F32;
-    int rc = builder_find(b, ref, (struct want){.rows = m->n_out, .cols = m->n_in}, &source);
-    if (rc != 0) return rc;
-    check(safetensors_dtype(source.tensor, &dtype));
-    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
-    rc = builder_alloc(b, m);
-    return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
+    return builder_slice(b, &w->kv_b, (struct tensor_ref){TENSOR_KV_B, layer, 0},
+                         (struct want){s->n_heads * kv_head_rows, mla->kv_rank, kv_rows, {0}});
 }
 
 // Whole on every rank, as latents are.
@@ -191,17 +161,17 @@ static int plan_indexer(struct builder *b, struct index_weights *w, uint32_t lay
     const struct model_spec *s = b->spec;
     const struct indexer_spec *x = &s->indexer;
     if (x->top_k == 0 || (s->layer_flags[layer] & LAYER_SAME_KEYS)) return 0;
-    int rc = plan_matrix(b, &w->q, builder_shape(b, x->n_heads * x->dim, s->mla.q_rank, 1),
-                         (struct tensor_ref){TENSOR_INDEX_Q, layer, 0});
+    int rc = builder_matrix(b, &w->q, builder_shape(b, x->n_heads * x->dim, s->mla.q_rank, 1),
+                            (struct tensor_ref){TENSOR_INDEX_Q, layer, 0});
     if (rc == 0)
-        rc = plan_matrix(b, &w->k, builder_shape(b, x->dim, s->hidden, 1),
-                         (struct tensor_ref){TENSOR_INDEX_K, layer, 0});
+        rc = builder_matrix(b, &w->k, builder_shape(b, x->dim, s->hidden, 1),
+                            (struct tensor_ref){TENSOR_INDEX_K, layer, 0});
     if (rc == 0) rc = builder_vector(b, &w->k_norm, TENSOR_INDEX_K_NORM, layer, x->dim);
     if (rc == 0) rc = builder_vector(b, &w->k_norm_bias, TENSOR_INDEX_K_NORM_BIAS, layer, x->dim);
     w->weights = builder_shape(b, x->n_heads, s->hidden, 1);
-    return rc == 0
-               ? plan_precise(b, &w->weights, (struct tensor_ref){TENSOR_INDEX_WEIGHTS, layer, 0})
-               : rc;
+    return rc == 0 ? builder_precise(b, &w->weights,
+                                     (struct tensor_ref){TENSOR_INDEX_WEIGHTS, layer, 0})
+                   : rc;
 }
 
 static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
@@ -216,13 +186,14 @@ static int plan_norms(struct builder *b, struct layer_weights *l, uint32_t layer
 // The output projection: the part of K that this rank's heads return.
 static int plan_out(struct builder *b, struct matrix *o, uint32_t layer) {
     const struct model_spec *s = b->spec;
-    uint32_t width = spec_out_dim(s);
-    const struct part_of cols = heads(b->slice.first_head, b->slice.n_heads, width);
+    uint32_t width = spec_out_width(s) / s->n_heads;
+    struct part_of cols = heads(b->slice.first_head, b->slice.n_heads, width);
+    if (s->joint.q_rank != 0) cols = weights_joint_columns(b);
     *o = builder_shape(b, s->hidden, cols.n, b->slice.attn_segments);
     int rc = builder_alloc(b, o);
     if (rc != 0) return rc;
     return builder_fill(b, o, (struct tensor_ref){TENSOR_O, layer, 0},
-                        (struct want){s->hidden, s->n_heads * width, {0}, cols});
+                        (struct want){s->hidden, spec_out_width(s), {0}, cols});
 }
 
 static int plan_post_norms(struct builder *b, struct layer_weights *l, uint32_t layer) {
@@ -233,12 +204,19 @@ static int plan_post_norms(struct builder *b, struct layer_weights *l, uint32_t 
                : rc;
 }
 
+static int plan_projections(struct builder *b, struct layer_weights *l, uint32_t layer) {
+    if (b->spec->mla.kv_rank != 0) return plan_mla(b, l, layer);
+    if (b->spec->joint.q_rank != 0) return weights_plan_joint(b, l, layer);
+    return plan_qkv(b, l, layer);
+}
+
 static int plan_attention(struct builder *b, struct layer_weights *l, uint32_t layer) {
     const struct model_spec *s = b->spec;
     int rc = plan_norms(b, l, layer);
     if (rc == 0) rc = plan_post_norms(b, l, layer);
     if (rc == 0 && spec_layer_recurrent(s, layer)) return weights_plan_delta(b, l, layer);
-    if (rc == 0) rc = s->mla.kv_rank != 0 ? plan_mla(b, l, layer) : plan_qkv(b, l, layer);
+    if (rc == 0 && s->hyper.n != 0) rc = weights_plan_hyper(b, l, layer);
+    if (rc == 0) rc = plan_projections(b, l, layer);
     if (rc == 0) rc = plan_indexer(b, &l->index, layer);
     if (rc == 0) rc = plan_qk_norms(b, l, layer);
     if (rc == 0 && s->sinks)
@@ -422,9 +400,10 @@ static int plan_router(struct builder *b, struct layer_weights *l, uint32_t laye
     const struct router_spec *router = &b->spec->router;
     const struct tensor_ref ref = {TENSOR_ROUTER, layer, 0};
     l->router = builder_shape(b, router->n_experts, b->spec->hidden, 1);
-    int rc = plan_precise(b, &l->router, ref);
+    int rc = builder_precise(b, &l->router, ref);
     if (rc == 0 && router->bias)
         rc = builder_vector(b, &l->router_bias, TENSOR_ROUTER_BIAS, layer, router->n_experts);
+    if (rc == 0 && spec_layer_hash(b->spec, layer)) return builder_table(b, &l->experts_of, layer);
     if (rc == 0 && router->selection_bias)
         rc = builder_vector(b, &l->selection_bias, TENSOR_SELECTION_BIAS, layer, router->n_experts);
     return rc;
@@ -513,6 +492,7 @@ static int plan_all(struct builder *b) {
     int rc = plan_embedding(b);
     if (rc == 0) rc = plan_head(b);
     if (rc == 0) rc = plan_final_norm(b);
+    if (rc == 0 && s->hyper.n != 0) rc = weights_plan_head_hyper(b);
     for (uint32_t i = 0; rc == 0 && i < s->n_layers; i++) {
         rc = builder_cancelled(b);
         if (rc == 0)
@@ -522,7 +502,7 @@ static int plan_all(struct builder *b) {
 }
 
 // A layer has at most this many items outside its experts and latent heads; what is outside the
-// layers is 6 more. A foreign layer takes an own one's place for a while.
+// layers is 9 more. A foreign layer takes an own one's place for a while.
 static size_t items_max(const struct weights *w, const struct layout *layout) {
     const struct model_spec *s = w->spec;
     uint32_t stage = layout_place(layout, w->rank).stage;
@@ -531,7 +511,18 @@ static size_t items_max(const struct weights *w, const struct layout *layout) {
     size_t in_experts = 6 * (size_t)w->n_local_experts;
     if (s->expert_bias && layout->etp > 1) in_experts += s->router.n_experts;
     size_t in_index = s->indexer.top_k != 0 ? 5 : 0;
-    return n_layers * (26 + s->delta.kernel + in_index + in_heads + in_experts) + 6;
+    size_t in_joint = s->joint.q_rank != 0 ? 16 + (size_t)s->joint.o_groups : 0;
+    size_t in_hyper = s->hyper.n != 0 ? 6 : 0;
+    return n_layers *
+               (26 + s->delta.kernel + in_index + in_joint + in_hyper + in_heads + in_experts) +
+           9;
+}
+
+static uint32_t n_hash_layers(const struct model_spec *s) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        n += spec_layer_hash(s, i) ? 1 : 0;
+    return n;
 }
 
 int weights_plan_make(struct weights_plan *out, struct weights *w,
@@ -546,13 +537,16 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
     struct weights_plan plan = {.items_max = items_max(w, config->layout)};
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
+    bool tables = n_hash_layers(s) > 0;
+    if (tables) plan.tables = mem_array(n_hash_layers(s), sizeof *plan.tables);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = spec_family(s);
     b.place = layout_place(config->layout, config->rank);
     b.slice = slice_of(s, config->layout, config->rank);
     check(b.family != NULL);
     b.used = mem_zalloc(safetensors_count(st));
-    int rc = plan.items == NULL || b.used == NULL ? builder_no_memory(&b) : plan_all(&b);
+    bool memory = plan.items != NULL && (plan.tables != NULL || !tables) && b.used != NULL;
+    int rc = !memory ? builder_no_memory(&b) : plan_all(&b);
     mem_free(b.used);
     if (rc == 0)
         *out = plan;
@@ -563,5 +557,6 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
 
 void weights_plan_finish(struct weights_plan *plan) {
     mem_free(plan->items);
+    mem_free(plan->tables);
     *plan = (struct weights_plan){0};
 }

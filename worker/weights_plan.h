@@ -36,8 +36,16 @@ struct weights_item {
     bool plus_one; // 1 is added to each element of the vector
 };
 
+// A table of expert ids, read whole: which experts each token has in a layer.
+struct weights_table {
+    const struct safetensors_tensor *tensor; // [tokens, top_k] of 4 or 8 bytes each
+    uint16_t *ids;
+};
+
 struct weights_plan {
-    struct weights_item *items; // owned
+    struct weights_item *items;   // owned
+    struct weights_table *tables; // owned, one for each layer that has one
+    uint32_t n_tables;
     size_t n_items, items_max;
     uint64_t source_bytes; // of all items, in the file's format
 };

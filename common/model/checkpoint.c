@@ -7,6 +7,7 @@
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
+#include "common/model/expert_table.h"
 #include "common/model/tensors.h"
 
 #define PIECE_BYTES (1u << 20) // of a tensor, read at once
@@ -16,6 +17,7 @@
 static bool count(void *context, const struct tensor_want *want) {
     struct checkpoint_sizes *sizes = context;
     uint64_t n = (uint64_t)want->rows * (want->cols == 0 ? 1 : want->cols);
+    if (tensor_of_ids(want->ref.kind)) return true; // no parameters, and small
     sizes->parameters += n;
     if (!tensor_of_expert(want->ref.kind))
         sizes->outside_experts += n;
@@ -99,6 +101,12 @@ static void check_tensor(struct matching *m, const struct safetensors_tensor *t,
         say(m->problems, "tensor %s: config.json asks for shape %s, the file has %s", t->name,
             expected, found);
     }
+    if (tensor_of_ids(want->ref.kind)) {
+        if (safetensors_id_bytes(t) == 0)
+            say(m->problems, "tensor %s has type %s; only I32 and I64 are ids", t->name,
+                safetensors_type_name(t));
+        return;
+    }
     if (!safetensors_dtype(t, &dtype)) {
         say(m->problems, "tensor %s has type %s; only F32, F16 and BF16 are supported", t->name,
             safetensors_type_name(t));
@@ -175,6 +183,7 @@ static void count_values(struct counts *c, const uint8_t *bytes, size_t n, enum 
 }
 
 // What each tensor of the checkpoint is held in, DTYPE_COUNT where nothing asks for it.
+#define HELD_IDS UINT8_MAX
 struct holding {
     const struct model_spec *spec;
     const struct safetensors *st;
@@ -188,7 +197,9 @@ static bool hold(void *context, const struct tensor_want *want) {
     tensor_want_name(h->spec, want, name);
     if (is_seen(h->spec, want, name)) return true;
     const struct safetensors_tensor *t = safetensors_find(h->st, name);
-    if (t != NULL && safetensors_dtype(t, &found))
+    if (t != NULL && tensor_of_ids(want->ref.kind))
+        h->held[t - safetensors_at(h->st, 0)] = HELD_IDS;
+    else if (t != NULL && safetensors_dtype(t, &found))
         h->held[t - safetensors_at(h->st, 0)] = (uint8_t)tensor_held_dtype(want, found, asked);
     return true;
 }
@@ -209,13 +220,33 @@ static int scan(const struct holding *h, const struct safetensors_tensor *t, uin
     return 0;
 }
 
+// Of a table of experts by token.
+static int scan_ids(const struct holding *h, const struct safetensors_tensor *t,
+                    const struct problems *problems, struct err_text *e) {
+    struct err_text why;
+    uint16_t *ids = mem_array(h->spec->vocab, h->spec->router.top_k * sizeof *ids);
+    if (ids == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory to read tensor %s", t->name);
+    const struct expert_table_source source = {h->st, t};
+    int rc = expert_table_read(ids, NULL, h->spec, &source, &why);
+    if (rc != 0) say(problems, "%s", why.text);
+    mem_free(ids);
+    return 0;
+}
+
+// Whether the walk came to a table of this shape and type.
+static bool is_table(const struct holding *h, const struct safetensors_tensor *t) {
+    return h->held[t - safetensors_at(h->st, 0)] == HELD_IDS && safetensors_id_bytes(t) != 0 &&
+           t->n_dims == 2 && t->shape[0] == h->spec->vocab && t->shape[1] == h->spec->router.top_k;
+}
+
 static int scan_all(const struct holding *h, uint8_t *piece, const struct problems *problems,
                     struct err_text *e) {
     for (size_t i = 0; i < safetensors_count(h->st); i++) {
         const struct safetensors_tensor *t = safetensors_at(h->st, i);
         struct counts counts;
         if (tensor_is_left_out(h->spec, t->name)) continue;
-        int rc = scan(h, t, piece, &counts, e);
+        int rc = is_table(h, t) ? scan_ids(h, t, problems, e) : 0;
+        if (rc == 0) rc = scan(h, t, piece, &counts, e);
         if (rc != 0) return rc;
         if (counts.not_finite > 0)
             say(problems, "tensor %s: %llu of its numbers are infinite or none (NaN)", t->name,

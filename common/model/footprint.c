@@ -33,6 +33,7 @@ static uint64_t *share_of(struct footprint_layer *l, enum tensor_kind kind) {
     case TENSOR_Q_BIAS:
     case TENSOR_O:
     case TENSOR_SINKS:
+    case TENSOR_O_A:
     case TENSOR_UK:
     case TENSOR_UV:
     case TENSOR_KV_B: return &l->by_heads;
@@ -51,12 +52,14 @@ static bool add(void *context, const struct tensor_want *want) {
     struct measure *x = context;
     enum tensor_kind kind = want->ref.kind;
     uint64_t n = want->cols == 0 ? 4 : want->cols * x->weight_bytes;
+    if (tensor_of_ids(kind)) n = want->cols * sizeof(uint16_t);
     n *= want->rows;
     if (kind == TENSOR_EMBED)
         x->m->embedding += n;
     else if (kind == TENSOR_HEAD || kind == TENSOR_HEAD_BIAS)
         x->m->head += n;
-    else if (kind == TENSOR_FINAL_NORM || kind == TENSOR_FINAL_NORM_BIAS)
+    else if (kind == TENSOR_FINAL_NORM || kind == TENSOR_FINAL_NORM_BIAS ||
+             (kind >= TENSOR_HYPER_HEAD_MIX && kind <= TENSOR_HYPER_HEAD_SCALE))
         x->m->final += n;
     else
         *share_of(&x->m->layers[want->ref.layer], kind) += n;

@@ -29,6 +29,8 @@ struct safetensors_tensor {
 // The type's name in the file ("BF16"), and the format when it is one that weights may have.
 const char *safetensors_type_name(const struct safetensors_tensor *t);
 bool safetensors_dtype(const struct safetensors_tensor *t, enum dtype *out);
+// Bytes of an element where the type may hold ids (I32, I64); 0 where it may not.
+uint32_t safetensors_id_bytes(const struct safetensors_tensor *t);
 // "[2048, 256]", for messages.
 void safetensors_shape_text(char *buf, size_t cap, const uint64_t *shape, uint32_t n_dims);
 

@@ -36,6 +36,11 @@ bool safetensors_dtype(const struct safetensors_tensor *t, enum dtype *out) {
     return true;
 }
 
+uint32_t safetensors_id_bytes(const struct safetensors_tensor *t) {
+    const char *name = types[t->type].name;
+    return strcmp(name, "I32") == 0 || strcmp(name, "I64") == 0 ? types[t->type].bytes : 0;
+}
+
 void safetensors_shape_text(char *buf, size_t cap, const uint64_t *shape, uint32_t n_dims) {
     size_t used = 0;
     check(cap > 0);

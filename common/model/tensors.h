@@ -24,8 +24,9 @@ void tensor_want_name(const struct model_spec *spec, const struct tensor_want *w
                       char name[TENSOR_NAME_MAX]);
 
 // What weights are held in that were found in one type and are asked for in another: vectors are
-// float32, and so are routers and the weights of an index that a checkpoint of two-byte weights has
-// as such, because rounded they would choose others where scores are close.
+// float32, and so are routers, the weights of an index and the mixes of hyper-connections that a
+// checkpoint of two-byte weights has as such, because rounded they would choose others where scores
+// are close, or mix otherwise.
 enum dtype tensor_held_dtype(const struct tensor_want *want, enum dtype found, enum dtype asked);
 
 // Bits of the least magnitude, as a float32, that becomes infinity in a type of weights.
@@ -38,6 +39,11 @@ static inline uint32_t dtype_overflow_bits(enum dtype t) {
 // Of one expert of many: only the rank that owns it holds it.
 static inline bool tensor_of_expert(enum tensor_kind kind) {
     return kind >= TENSOR_EXPERT_GATE && kind <= TENSOR_EXPERT_DOWN_BIAS;
+}
+
+// Of whole numbers: ids.
+static inline bool tensor_of_ids(enum tensor_kind kind) {
+    return kind == TENSOR_HASH;
 }
 
 // Whether a tensor that nothing asked for may stand in the checkpoint: tables of rotary

@@ -33,6 +33,7 @@ static const char *const names[] = {
     "mistral",
     "qwen2",
     "qwen3",
+    "deepseek-v4-sliding",
 };
 #define N_MODELS (int)(sizeof names / sizeof *names)
 

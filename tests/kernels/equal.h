@@ -42,6 +42,8 @@ static int equal_main(const char *name) {
         rms_norm_equals_the_oracle,
         layer_norm_equals_the_oracle,
         clamped_glu_equals_the_oracle,
+        limited_glu_equals_the_oracle,
+        streams_are_mixed_as_by_the_oracle,
         gelu_mul_and_softcap_equal_the_oracle,
         delta_rule_equals_the_oracle_on_heads_of_all_sizes,
         delta_rule_has_one_answer_for_all_cuts_of_its_tokens,

@@ -55,6 +55,21 @@ static void op_clamped_glu(const struct kernel_ops *o, struct row_set *s) {
     o->clamped_glu(s->row[0], s->row[1], &(struct clamped_glu){1.702f, 7.0f}, s->n);
     o->clamped_glu(s->row[3], s->row[2], &(struct clamped_glu){1.0f, 0.5f}, s->n);
 }
+static void op_limited_glu(const struct kernel_ops *o, struct row_set *s) {
+    o->limited_glu(s->row[0], s->row[1], 10.0f, s->n);
+    o->limited_glu(s->row[3], s->row[2], 0.5f, s->n);
+}
+// The rows as streams of a quarter each, so that every tail comes.
+static void op_streams(const struct kernel_ops *o, struct row_set *s) {
+    for (uint32_t n = 1; n <= 4; n++) {
+        uint32_t dim = s->n / n;
+        const struct stream_mix mix = {n, s->row[1], s->row[1] + n};
+        if (dim == 0 || s->n < n * (n + 1)) continue;
+        o->collapse(s->row[2], s->row[0], s->row[1], n, dim);
+        o->expand(s->row[3], s->row[2], &mix, dim);
+    }
+    s->row[1][0] = o->inverse_rms(s->row[0], s->n, 1e-6f);
+}
 static void op_rope(const struct kernel_ops *o, struct row_set *s) {
     o->rope(s->row[0], s->row[1], s->row[2], s->n & ~1u);
 }
@@ -138,6 +153,16 @@ START_TEST(layer_norm_equals_the_oracle) {
 END_TEST
 START_TEST(clamped_glu_equals_the_oracle) {
     rows_grid(op_clamped_glu);
+}
+END_TEST
+
+START_TEST(limited_glu_equals_the_oracle) {
+    rows_grid(op_limited_glu);
+}
+END_TEST
+
+START_TEST(streams_are_mixed_as_by_the_oracle) {
+    rows_grid(op_streams);
 }
 END_TEST
 START_TEST(rope_equals_the_oracle) {

@@ -65,6 +65,15 @@ static void planned(struct pieces *p, const struct weights_plan *plan) {
             piece->column_stride = source->column_stride;
         }
     }
+    for (uint32_t i = 0; i < plan->n_tables; i++) {
+        const struct safetensors_tensor *t = plan->tables[i].tensor;
+        struct piece *piece = add_piece(p);
+        snprintf(piece->name, sizeof piece->name, "%s", t->name);
+        piece->rows = (uint32_t)t->shape[0];
+        piece->cols = (uint32_t)t->shape[1];
+        piece->row_stride = t->shape[1];
+        piece->column_stride = 1;
+    }
 }
 
 static int in_order(const void *a, const void *b) {
