@@ -324,11 +324,5 @@ int spec_check(const struct model_spec *spec, struct err_text *e) {
     if (rc == 0) rc = check_recurrent(spec, e);
     if (rc == 0) rc = check_scales(spec, e);
     if (rc == 0) rc = check_ids(spec, e);
-    for (uint32_t i = 0; rc == 0 && i < spec->n_layers; i++)
-        if (spec_layer_compressed(spec, i))
-            rc = err_set(e, ERR_FATAL_MODEL,
-                         "layer_types or compress_ratios: layer %u of %s has compressed entries, "
-                         "which are not there yet",
-                         i, spec->architecture);
     return rc;
 }

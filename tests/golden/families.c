@@ -34,6 +34,8 @@ static const char *const names[] = {
     "qwen2",
     "qwen3",
     "deepseek-v4-sliding",
+    "deepseek-v4",
+    "deepseek-v4-128",
 };
 #define N_MODELS (int)(sizeof names / sizeof *names)
 
