@@ -158,7 +158,7 @@ def everything(totals):
 
 
 # Tests whose own code uses threads. The others would only cost time under TSan.
-THREADED = ("unit/(base_queue|base_ring|base_env_real|net_|leader_http|leader_api|leader_rpc|leader_grpc|leader_run|worker_pool|worker_ranks|worker_threads|"
+THREADED = ("unit/(base_queue|base_ring|base_env_real|net_|leader_http|leader_api|leader_rpc|leader_grpc|leader_run|leader_losses|worker_pool|worker_ranks|worker_threads|"
             "worker_weights)|golden/logits")
 
 
