@@ -44,6 +44,7 @@ struct leader {
     struct ring *mail;
     _Atomic bool stop, draining, ready;
     _Atomic bool leaving;                   // a worker of the ready group asked to leave
+    _Atomic int64_t takes_until_ns;         // requests are; 0: no group is there nor awaited
     _Atomic uint32_t n_in_mail, n_in_sched; // requests, for the limit
     _Atomic uint32_t kv_blocks_largest;     // of the ranks of the last group
     _Atomic int64_t round_due_ns;           // when the loop must have come round
@@ -102,18 +103,21 @@ static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
         largest = kv_blocks[i] > largest ? kv_blocks[i] : largest;
     atomic_store(&l->kv_blocks_largest, largest);
     drive_begin(l->drive, epoch);
+    atomic_store(&l->takes_until_ns, NO_DEADLINE);
     atomic_store(&l->ready, true);
     return 0;
 }
 
 // The reason names machines and says what a worker said: that is for the log, where it already is,
-// and not for clients.
-static void io_lost(void *context, const char *reason) {
+// and not for clients. Who asks while the group forms again waits with those that it had; when a
+// worker left on purpose nobody knows whether another one comes.
+static void io_lost(void *context, bool on_purpose, const char *reason) {
     struct leader *l = context;
     (void)reason;
-    atomic_store(&l->ready, false);
+    bool was_ready = atomic_exchange(&l->ready, false);
     drive_end(l->drive);
     sched_lose(l->sched, env_now_ns(l->config.env));
+    if (was_ready) atomic_store(&l->takes_until_ns, on_purpose ? 0 : sched_deadline(l->sched));
 }
 
 // --- making and unmaking
@@ -272,7 +276,7 @@ void leader_on_step(struct leader *l, void (*report)(void *context, const struct
 int leader_submit(struct leader *l, struct request *r) {
     int err = 0;
     uint64_t n_tokens = (uint64_t)r->n_prompt + r->max_tokens;
-    if (!leader_ready(l))
+    if (!leader_takes(l))
         err = ERR_REQ_UNAVAILABLE;
     else if (n_tokens > l->config.max_model_len ||
              pages_needed(n_tokens - 1) > atomic_load(&l->kv_blocks_largest))
@@ -315,6 +319,10 @@ void leader_drain(struct leader *l) {
 
 bool leader_ready(const struct leader *l) {
     return atomic_load(&l->ready) && !atomic_load(&l->leaving);
+}
+
+bool leader_takes(const struct leader *l) {
+    return env_now_ns(l->config.env) < atomic_load(&l->takes_until_ns) && !atomic_load(&l->leaving);
 }
 
 bool leader_alive(const struct leader *l, int64_t patience_ns) {
@@ -489,6 +497,7 @@ int leader_run(struct leader *l) {
     while (!atomic_load(&l->stop) && !env_stopped(l->config.env))
         turn(l);
     atomic_store(&l->ready, false);
+    atomic_store(&l->takes_until_ns, 0);
     drive_end(l->drive);
     refuse_mail(l);
     sched_close(l->sched, CHANNEL_LEADER_STOPS);

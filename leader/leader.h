@@ -54,7 +54,7 @@ void leader_stop(struct leader *l); // any thread
 void leader_drain(struct leader *l);
 
 // Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE
-// while no group is ready, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has, or
+// unless leader_takes, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has, or
 // ERR_REQ_QUEUE_FULL when REQUESTS_LIVE_MAX are waiting and running. What else is wrong with a
 // request ends it with an event.
 int leader_submit(struct leader *l, struct request *r);
@@ -63,6 +63,9 @@ void leader_abort(struct leader *l, uint64_t request_id);
 
 bool leader_ready(
     const struct leader *l); // any thread: a group is formed, and no worker of it asked to leave
+// Any thread: whether a request would be taken now: a group is ready, or was lost no longer than
+// recovery_timeout_ns ago and forms again. Not while a worker asked to leave, nor after one has.
+bool leader_takes(const struct leader *l);
 // Any thread: false when the scheduler's loop is more than patience_ns late with its next turn. A
 // loop that waits for work is alive.
 bool leader_alive(const struct leader *l, int64_t patience_ns);

@@ -84,6 +84,11 @@ static bool engine_ready(void *self) {
     return leader_ready(p->leader);
 }
 
+static bool engine_takes(void *self) {
+    struct process *p = self;
+    return leader_takes(p->leader);
+}
+
 static bool engine_alive(void *self) {
     struct process *p = self;
     return p->alive && leader_alive(p->leader, LOOP_PATIENCE_NS);
@@ -304,6 +309,7 @@ static void fill_serving(struct process *p) {
                                 .submit = engine_submit,
                                 .abort = engine_abort,
                                 .ready = engine_ready,
+                                .takes = engine_takes,
                                 .alive = engine_alive,
                                 .in_time = engine_in_time,
                                 .view = engine_view};

@@ -43,10 +43,10 @@ struct members_io {
     int (*check_address)(void *context, const uint8_t *address, size_t bytes, struct err_text *e);
     int (*connect)(void *context, const struct fabric_group *group, struct err_text *e);
     void (*end)(void *context);
-    // The group is ready to run steps (an error closes it again), or no longer is.
-    // kv_blocks: of each DP group, [layout.dp].
+    // The group is ready to run steps (an error closes it again), or no longer is. kv_blocks: of
+    // each DP group, [layout.dp]. on_purpose: because a worker or the leader leaves.
     int (*ready)(void *context, uint64_t epoch, const uint32_t *kv_blocks);
-    void (*lost)(void *context, const char *reason);
+    void (*lost)(void *context, bool on_purpose, const char *reason);
 };
 
 struct members_config {

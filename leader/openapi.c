@@ -74,7 +74,10 @@ static const struct refusal {
     {429, POSTED, "Too many requests wait or run.", "Retry-After", "Seconds."},
     {431, ALL, "The head has too many fields or bytes.", NULL, NULL},
     {500, POSTED, "The request failed.", NULL, NULL},
-    {503, POSTED, "No group of workers is ready, or the server stops.", "Retry-After", "Seconds."},
+    {503, POSTED,
+     "No group of workers is ready or about to be again, or one of "
+     "them drains, or the server stops.",
+     "Retry-After", "Seconds."},
 };
 
 #define N_REFUSALS (sizeof refusals / sizeof *refusals)

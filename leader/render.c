@@ -323,7 +323,7 @@ static int unavailable(struct serving *s, struct api_error *e) {
 static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
     int rc = prompt_check_model(s, r, e);
     if (rc != 0) return rc;
-    return s->engine->ready(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
+    return s->engine->takes(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
 }
 
 static int reserve(struct serving *s, uint32_t n, struct api_error *e) {

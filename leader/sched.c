@@ -171,7 +171,7 @@ void sched_submit(struct sched *s, struct request *r, int64_t now_ns) {
     *bucket_of(s, q->id) = q;
     seq_enqueue(s, q);
     s->n_live++;
-    if (!s->formed && s->queue_deadline_ns == NO_DEADLINE)
+    if (!s->formed && s->queue_deadline_ns == NO_DEADLINE) // it was on its way when all ended
         s->queue_deadline_ns = now_ns + s->config.recovery_timeout_ns;
 }
 
@@ -223,8 +223,7 @@ void sched_lose(struct sched *s, int64_t now_ns) {
         log_event(LOG_WARN, "sched", "requests wait for the group",
                   log_uint("requests", s->n_resuming),
                   log_uint("most_s", (uint64_t)(s->config.recovery_timeout_ns / NS_PER_S)));
-    s->queue_deadline_ns =
-        s->queue.count > 0 ? now_ns + s->config.recovery_timeout_ns : NO_DEADLINE;
+    s->queue_deadline_ns = now_ns + s->config.recovery_timeout_ns;
 }
 
 // Who has begun hears that it was lost; who has not may come again as if nothing was.

@@ -107,8 +107,8 @@ int sched_form(struct sched *s, const uint32_t *kv_blocks);
 // cause and starts alone, so that it takes nobody with it. Fine in any state. Steps in flight are
 // void; their struct step_plan may be reused.
 void sched_lose(struct sched *s, int64_t now_ns);
-// Ends what has waited too long for a group. sched_deadline is when to call it next, NO_DEADLINE
-// for never.
+// Ends what has waited too long for a group. sched_deadline is when to call it next: the recovery
+// timeout after the loss, for all that waits by then; NO_DEADLINE for never.
 void sched_expire(struct sched *s, int64_t now_ns);
 int64_t sched_deadline(const struct sched *s);
 // Held: nothing new leaves the queue, what has begun goes on.

@@ -127,6 +127,7 @@ def test_a_worker_that_is_asked_to_stop_breaks_no_stream_and_the_queue_waits_for
         assert sum(r.is_alive() for r in readers) == 6, "those that waited still wait"
         assert "1 of 2 workers" in requests.get(cluster.url + "/ready").json()["state"]
         assert cluster.metric("vllm:num_requests_waiting") == 6
+        assert_refused(cluster.post(CHAT, HI))  # nobody knows whether another worker comes
         victim.end()
         cluster.workers[1] = cluster.start_worker()
         join(readers)

@@ -108,8 +108,9 @@ static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
     return 0;
 }
 
-static void io_lost(void *context, const char *reason) {
+static void io_lost(void *context, bool on_purpose, const char *reason) {
     struct fake_cluster *f = context;
+    (void)on_purpose;
     f->n_lost++;
     snprintf(f->lost_reason, sizeof f->lost_reason, "%s", reason);
 }

@@ -186,6 +186,11 @@ static bool toy_ready(void *self) {
     return t->ready;
 }
 
+static bool toy_takes(void *self) {
+    struct toy_engine *t = self;
+    return t->ready || t->script.takes;
+}
+
 static bool toy_alive(void *self) {
     (void)self;
     return true;
@@ -222,6 +227,7 @@ struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *s
                                .submit = toy_submit,
                                .abort = toy_abort,
                                .ready = toy_ready,
+                               .takes = toy_takes,
                                .alive = toy_alive,
                                .in_time = toy_in_time,
                                .view = toy_view};

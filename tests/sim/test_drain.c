@@ -61,6 +61,7 @@ START_TEST(a_drained_worker_ends_no_request_and_the_queue_goes_on_with_the_next_
     ck_assert_int_eq(sim_run_until(c.sim, sim_now_ns(c.sim) + 20 * NS_PER_S, worker_left, &c),
                      SIM_UNTIL);
     ck_assert(!leader_ready(c.leader));
+    ck_assert(!leader_takes(c.leader));   // nobody knows whether another one comes
     ck_assert_uint_lt(c.n_ended, N_JOBS); // or nothing waited, and this shows little
     ck_assert_uint_eq(c.n_ended, count_begun(&c));
     cluster_start_worker(&c, victim);

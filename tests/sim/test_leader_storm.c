@@ -108,9 +108,9 @@ static void act(struct storm *s, struct storm_request *q, int64_t now_ns, int64_
     if (q->made != NULL && now_ns >= q->submit_ns) {
         struct request *r = q->made;
         q->made = NULL;
-        bool ready = leader_ready(s->leader);
+        bool takes = leader_takes(s->leader);
         int err = leader_submit(s->leader, r);
-        check(err == (ready ? 0 : ERR_REQ_UNAVAILABLE));
+        check(err == (takes ? 0 : ERR_REQ_UNAVAILABLE));
         q->accepted = err == 0;
         q->done = err != 0;
     }

@@ -333,6 +333,20 @@ START_TEST(without_a_group_requests_and_readiness_get_503) {
 }
 END_TEST
 
+START_TEST(while_a_lost_group_forms_again_requests_are_taken_and_readiness_is_503) {
+    struct house h;
+    struct buf out;
+    house_start(&h, (struct toy_script){.not_ready = true, .takes = true}, 64);
+    json_decref(post(&h, CHAT, "{" HELLO "}", 200));
+    http_client_get(h.port, "/ready", &out);
+    ck_assert_int_eq(http_client_status(&out), 503);
+    buf_finish(&out);
+    h.toy.serving->draining = true;
+    json_decref(post(&h, CHAT, "{" HELLO "}", 503));
+    house_stop(&h);
+}
+END_TEST
+
 START_TEST(a_request_that_the_scheduler_does_not_take_gets_its_status) {
     struct house h;
     house_start(&h, (struct toy_script){.submit_error = ERR_REQ_UNAVAILABLE}, 64);
@@ -542,6 +556,7 @@ int main(void) {
     tcase_add_test(t, wrong_models_lengths_and_bodies_are_refused_before_the_scheduler);
     tcase_add_test(t, a_full_queue_answers_429_and_frees_its_places);
     tcase_add_test(t, without_a_group_requests_and_readiness_get_503);
+    tcase_add_test(t, while_a_lost_group_forms_again_requests_are_taken_and_readiness_is_503);
     tcase_add_test(t, a_request_that_the_scheduler_does_not_take_gets_its_status);
     tcase_add_test(t, an_error_after_the_headers_is_one_event_then_done);
     tcase_add_test(t, clients_that_leave_are_aborted_streaming_waiting_and_queued);

@@ -114,6 +114,52 @@ START_TEST(run_loses_who_ran_only_when_no_group_forms_in_time) {
 }
 END_TEST
 
+// Whoever asks in the moments after a loss knows nothing of it: it waits as if it had come before.
+START_TEST(run_takes_requests_while_a_lost_group_forms_again) {
+    static struct long_one early, late;
+    toy_start(&c, 2, 2);
+    submit_long(&early, 1);
+    toy_client_await_start(&early.client);
+    toy_worker_kill(&c, 1);
+    toy_await_ready(&c, false);
+    ck_assert(leader_takes(c.leader));
+    submit_long(&late, 2);
+    ck_assert_int_eq(leader_check(c.leader), 0); // all mail was read
+    ck_assert_uint_eq(late.client.n_starts + late.client.n_finishes, 0);
+    toy_worker_start(&c, 1);
+    expect_whole(&early);
+    expect_whole(&late);
+    toy_expect_all_back(&c);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
+// Also where nothing ran when the group was lost: the time counts from the loss.
+START_TEST(run_refuses_once_a_lost_group_was_not_there_again_in_time) {
+    static struct toy_client k;
+    struct timespec pause = {.tv_nsec = NS_PER_MS};
+    toy_cluster_prepare(&c, 1);
+    c.config.recovery_timeout_ns = 200 * NS_PER_MS;
+    toy_cluster_start(&c);
+    toy_worker_start(&c, 0);
+    toy_await_ready(&c, true);
+    toy_worker_kill(&c, 0);
+    while (leader_takes(c.leader))
+        nanosleep(&pause, NULL);
+    ck_assert(!leader_ready(c.leader));
+    toy_client_init(&k, 1);
+    ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
+    toy_worker_start(&c, 0);
+    toy_await_ready(&c, true);
+    ck_assert(leader_takes(c.leader));
+    ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), 0);
+    toy_client_await_end(&k);
+    ck_assert_int_eq(k.finish, FINISH_LENGTH);
+    toy_client_finish(&k);
+    toy_cluster_finish(&c);
+}
+END_TEST
+
 START_TEST(run_keeps_the_queue_while_the_group_forms_again) {
     static struct toy_client first, waiting[9];
     static struct long_one running[2];
@@ -257,6 +303,8 @@ int main(void) {
     tcase_set_timeout(t, 300);
     tcase_add_test(t, run_goes_on_after_a_killed_worker_with_the_same_answers);
     tcase_add_test(t, run_loses_who_ran_only_when_no_group_forms_in_time);
+    tcase_add_test(t, run_takes_requests_while_a_lost_group_forms_again);
+    tcase_add_test(t, run_refuses_once_a_lost_group_was_not_there_again_in_time);
     tcase_add_test(t, run_keeps_the_queue_while_the_group_forms_again);
     tcase_add_test(t, run_is_not_in_time_while_a_step_hangs);
     tcase_add_test(t, run_loses_the_group_but_not_itself_when_a_worker_misbehaves);

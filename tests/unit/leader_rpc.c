@@ -86,6 +86,16 @@ START_TEST(errors_before_the_first_token_are_statuses) {
 }
 END_TEST
 
+START_TEST(a_call_is_taken_while_a_lost_group_forms_again) {
+    struct rpc_house h;
+    house_start(&h, (struct toy_script){.not_ready = true, .takes = true}, wide);
+    expect_whole(&h, ask(&h, false));
+    h.toy.serving->draining = true;
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
+    rpc_house_stop(&h);
+}
+END_TEST
+
 // What protobuf-c reads ends there, so this looks at the bytes: the text is a message's last field.
 START_TEST(a_zero_byte_does_not_end_the_text) {
     struct rpc_house h;
@@ -491,6 +501,7 @@ int main(void) {
     tcase_add_test(t, lists_and_objects_of_calls_are_bounded_as_over_http);
     tcase_add_test(t, an_engine_that_breaks_ends_the_call_with_its_status);
     tcase_add_test(t, errors_before_the_first_token_are_statuses);
+    tcase_add_test(t, a_call_is_taken_while_a_lost_group_forms_again);
     tcase_add_test(t, a_client_that_never_reads_is_cut_and_its_request_aborted);
     tcase_add_test(t, a_late_reader_gets_everything_in_few_messages);
     tcase_add_test(t, an_answer_that_has_ended_and_is_not_read_holds_its_call_only_so_long);

@@ -178,12 +178,12 @@ START_TEST(run_refuses_submits_when_the_mailbox_is_full_and_still_takes_aborts) 
 }
 END_TEST
 
-START_TEST(run_takes_requests_only_while_a_group_is_ready) {
+START_TEST(run_takes_no_request_before_the_first_group_nor_after_its_end) {
     static struct toy_client k;
     toy_client_init(&k, 1);
     toy_cluster_prepare(&c, 1);
     toy_cluster_start(&c);
-    ck_assert(!leader_ready(c.leader));
+    ck_assert(!leader_ready(c.leader) && !leader_takes(c.leader));
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
     toy_worker_start(&c, 0);
     toy_await_ready(&c, true);
@@ -197,7 +197,7 @@ START_TEST(run_takes_requests_only_while_a_group_is_ready) {
     ck_assert_int_eq(k.error, ERR_REQ_UNAVAILABLE);
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
     ck_assert_int_eq(leader_check(c.leader), ERR_FATAL_STOPPED);
-    ck_assert(!leader_ready(c.leader));
+    ck_assert(!leader_ready(c.leader) && !leader_takes(c.leader));
     toy_cluster_finish(&c);
     toy_client_finish(&k);
 }
@@ -267,7 +267,7 @@ int main(void) {
     tcase_add_test(t, run_reports_steps_and_shows_what_happened);
     tcase_add_test(t, run_ends_each_request_once_when_threads_abort_at_any_time);
     tcase_add_test(t, run_refuses_submits_when_the_mailbox_is_full_and_still_takes_aborts);
-    tcase_add_test(t, run_takes_requests_only_while_a_group_is_ready);
+    tcase_add_test(t, run_takes_no_request_before_the_first_group_nor_after_its_end);
     tcase_add_test(t, run_is_not_alive_while_its_loop_does_not_come_round);
     tcase_add_test(t, run_refuses_a_configuration_that_cannot_work);
     Suite *s = suite_create("leader_run");
