@@ -4,6 +4,7 @@
 #include <curl/curl.h>
 #include <jansson.h>
 #include <string.h>
+#include <strings.h>
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
@@ -78,6 +79,15 @@ static void set_tls(CURL *curl, const struct ctl_options *o) {
     if (o->ca_file != NULL) curl_easy_setopt(curl, CURLOPT_CAINFO, o->ca_file);
     if (o->cert_file != NULL) curl_easy_setopt(curl, CURLOPT_SSLCERT, o->cert_file);
     if (o->key_file != NULL) curl_easy_setopt(curl, CURLOPT_SSLKEY, o->key_file);
+}
+
+int client_check_url(const char *url, struct err_text *e) {
+    const char *mark = strstr(url, "://");
+    size_t n = mark != NULL ? (size_t)(mark - url) : 0;
+    bool spoken = (n == 4 || n == 5) && strncasecmp(url, "https", n) == 0;
+    if (url[0] != '\0' && (mark == NULL || spoken)) return 0; // without a scheme it is HTTP
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "--url \"%.200s\": a leader is at http://HOST:PORT or https://HOST:PORT", url);
 }
 
 static void set_url(CURL *curl, const struct ctl *c, const char *path) {

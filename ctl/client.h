@@ -8,6 +8,9 @@
 // error that names it.
 int client_get(struct ctl *c, const char *path, char **body, struct err_text *e);
 
+// A leader is spoken to over HTTP and HTTPS alone: an error that names what --url is instead.
+int client_check_url(const char *url, struct err_text *e);
+
 // JSON can say nothing but UTF-8: an error that names what is something else.
 int client_check_text(const char *what, const char *text, struct err_text *e);
 

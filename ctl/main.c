@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/secret.h"
-#include "ctl/ctl.h"
+#include "ctl/client.h"
 
 extern char **environ;
 
@@ -74,6 +74,17 @@ static int run_command(struct ctl *c, const char *command, const char *prompt) {
     return prompt == NULL ? run(c) : refuse(command, ": takes no argument");
 }
 
+// A prompt may begin with a dash: "-5 + 3 is", but not with two, which no text does by chance.
+static bool is_dashed_prompt(int argc, char **argv) {
+    return argc > 2 && strcmp(argv[1], "chat") == 0 && argv[2][0] == '-' && argv[2][1] != '-';
+}
+
+static void print_warnings(const struct option_notes *notes) {
+    for (const struct option_note *n = notes->first; n != NULL; n = n->next) {
+        if (n->warn) fprintf(stderr, "moectl: %s\n", n->text);
+    }
+}
+
 int main(int argc, char **argv) {
     json_set_alloc_funcs(mem_alloc, mem_free);
     log_setup("moectl", LOG_WARN);
@@ -83,12 +94,17 @@ int main(int argc, char **argv) {
     arena_init(&arena, 0);
     struct err_text e;
     int asked = 0, code = 2;
-    bool has_prompt = argc > 2 && strncmp(argv[2], "--", 2) != 0;
-    int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2 + has_prompt;
+    const char *argument = NULL;
+    struct option_notes notes = {0};
+    int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2;
+    if (is_dashed_prompt(argc, argv)) argument = argv[first_flag++];
     struct option_input input = {(const char *const *)argv + first_flag,
-                                 (const char *const *)environ, &arena, NULL};
+                                 (const char *const *)environ, &arena, &notes,
+                                 first_flag > 1 ? &argument : NULL};
     int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
+    print_warnings(&notes);
+    if (err == 0 && asked == 0) err = client_check_url(c.options.url, &e);
     if (err == 0 && asked == 0) err = read_key(&c, &e);
     if (err != 0)
         fprintf(stderr, "moectl: %s\n", e.text);
@@ -101,7 +117,7 @@ int main(int argc, char **argv) {
     else if (argc < 2 || first_flag == 1)
         code = refuse("a command is needed before the flags", "");
     else
-        code = run_command(&c, argv[1], has_prompt ? argv[2] : NULL);
+        code = run_command(&c, argv[1], argument);
     secret_free(c.authorization);
     arena_finish(&arena);
     env_real_destroy(c.env);

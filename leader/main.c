@@ -543,7 +543,7 @@ static int run(struct process *p, const sigset_t *set) {
 static int parse(struct process *p, struct arena *arena, char **argv, int *asked,
                  struct err_text *e) {
     struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ, arena,
-                                 &p->notes};
+                                 &p->notes, NULL};
     int rc = options_parse(&leader_option_table, &p->options, &input, asked, e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     secret_wipe_variable(environ, "VLLM_API_KEY");

@@ -30,6 +30,7 @@ struct foreign_row {
     const char *words; // "their>ours ..." of values, separated by blanks
     const char *says;  // of a refusal: what to use instead, or why
     bool human;        // numbers may end in k, m, g (thousands) or K, M, G (powers of 1,024)
+    bool plan; // moectl plan answers it, too: sizes and types, whose words are then the same
 };
 
 struct foreign_part {

@@ -26,7 +26,8 @@ static const struct foreign_row rows[] = {
     {FOREIGN_IMPLIED,
      "v: enable-expert-parallel -ep s: enable-ep-moe enable-deepep-moe enable-dp-lm-head",
      .says = "experts are spread over all workers of a stage, as far as "
-             "--expert-tensor-parallel-size does not say otherwise"},
+             "--expert-tensor-parallel-size does not say otherwise",
+     .plan = true},
     {FOREIGN_REFUSED,
      "v: data-parallel-size-local= -dpl= data-parallel-address= -dpa= data-parallel-rpc-port= "
      "-dpp= data-parallel-rank= -dpn= data-parallel-start-rank= -dpr= data-parallel-external-lb "

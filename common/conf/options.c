@@ -212,11 +212,45 @@ static bool is_flag(const struct parse *p, const char *text) {
     return text[0] == '-' && option_is_foreign(p->table, name, &flag);
 }
 
+static bool takes_positional(const struct parse *p, const char *text) {
+    return p->positional != NULL && *p->positional == NULL && text[0] != '-';
+}
+
+// A number or a yes; anything else may be the model, whose flag was left out.
+static bool looks_like_value(const char *text) {
+    static const char *const words[] = {"true", "false", "yes", "no", "on", "off"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strcmp(text, words[i]) == 0) return true;
+    }
+    return isdigit((unsigned char)text[0]) != 0;
+}
+
+// before: the flag before it if that took no value, or NULL: whoever wrote a value behind it
+// thought that it would.
+static int refuse_positional(const struct parse *p, const char *text, const char *before,
+                             struct err_text *e) {
+    if (before != NULL && looks_like_value(text))
+        return option_refuse_value(p->table, text, before, e);
+    if (p->positional != NULL && text[0] != '-')
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "\"%.200s\" stands where a flag should, as \"%.200s\" is already there: a "
+                       "text with blanks needs quotes",
+                       text, *p->positional);
+    return option_refuse_word(p->table, text, e);
+}
+
 static int parse_flags(struct parse *p, const char *const *argv, struct err_text *e) {
+    const char *before = NULL; // the flag before argv[0] that took no value
     while (*argv != NULL) {
-        if (!is_flag(p, *argv)) return option_refuse_positional(p->table, *argv, e);
+        if (takes_positional(p, *argv)) {
+            *p->positional = *argv++;
+            before = NULL;
+            continue;
+        }
+        if (!is_flag(p, *argv)) return refuse_positional(p, *argv, before, e);
         int used = 0, err = parse_flag(p, argv, &used, e);
         if (err != 0) return err;
+        before = used < 2 && strchr(*argv, '=') == NULL ? *argv : NULL;
         argv += used < 2 || argv[1] != NULL ? used : 1;
     }
     return 0;
@@ -305,7 +339,11 @@ static int set_lws(struct parse *p, const char *const *environment, struct err_t
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
                   int *asked, struct err_text *e) {
     check(table->n_options <= OPTIONS_MAX);
-    struct parse p = {.table = table, .out = out, .arena = input->arena, .notes = input->notes};
+    struct parse p = {.table = table,
+                      .out = out,
+                      .arena = input->arena,
+                      .notes = input->notes,
+                      .positional = input->positional};
     *asked = asked_for(input->argv);
     int err = set_defaults(&p, e);
     if (err != 0 || *asked != 0) return err;

@@ -59,6 +59,9 @@ struct option_notes {
     struct option_note *first, *last;
 };
 
+// Which flags of other engines a program answers (foreign.h).
+enum option_foreign { OPTION_FOREIGN_NONE, OPTION_FOREIGN_PLAN, OPTION_FOREIGN_ALL };
+
 struct option_table {
     const char *program; // "moe-leader"
     const char *command; // what stands before the flags, " COMMAND"; "": nothing
@@ -67,7 +70,7 @@ struct option_table {
     size_t n_options;
     const struct option_table
         *other; // the next program's, a ring: their names may stand in a shared environment or file
-    bool foreign; // flags of other engines are answered
+    enum option_foreign foreign;
 };
 
 struct option_input {
@@ -75,6 +78,7 @@ struct option_input {
     const char *const *environment; // environ
     struct arena *arena;            // where strings will live
     struct option_notes *notes;     // in the arena as well; NULL: nobody reads them
+    const char **positional;        // NULL, or where to put the one word that is no flag
 };
 
 // Fills the table's struct from all sources. *asked is set to 'h' (--help), 'v' (--version), 'm'

@@ -9,9 +9,14 @@
 
 #define NOTE_BYTES_MAX 600
 
+static bool is_answered(const struct option_table *table, const struct foreign_row *row) {
+    return table->foreign == OPTION_FOREIGN_ALL || row->plan;
+}
+
 bool option_is_foreign(const struct option_table *table, const char *name,
                        struct foreign_flag *out) {
-    return table->foreign && foreign_find(name, out);
+    return table->foreign != OPTION_FOREIGN_NONE && foreign_find(name, out) &&
+           is_answered(table, out->row);
 }
 
 static bool is_switch_word(const char *text) {
@@ -112,15 +117,31 @@ bool option_foreign_begun(const struct option_table *table, const char *name,
                           struct foreign_flag *out) {
     struct foreign_walk w = {0};
     size_t n = strlen(name);
-    while (table->foreign && n >= 4 && foreign_next(&w, out)) {
+    while (table->foreign != OPTION_FOREIGN_NONE && n >= 4 && foreign_next(&w, out)) {
+        if (!is_answered(table, out->row)) continue;
         if (strncmp(out->name, "--", 2) == 0 && strncmp(out->name + 2, name, n) == 0) return true;
     }
     return false;
 }
 
-int option_refuse_positional(const struct option_table *table, const char *text,
-                             struct err_text *e) {
-    if (!table->foreign)
+// "-ep 3": without its dash the name may be another one's that takes a value ("--ep 3").
+int option_refuse_value(const struct option_table *table, const char *text, const char *flag,
+                        struct err_text *e) {
+    const char *name = flag + strspn(flag, "-");
+    struct foreign_flag other;
+    if (option_find(table, name) != NULL)
+        return err_set(e, ERR_FATAL_CONFIG, "%.80s: takes no value of its own; write %.80s=%.200s",
+                       flag, flag, text);
+    if (option_is_foreign(table, name, &other) && other.takes == '=' &&
+        other.row->kind == FOREIGN_ALIAS)
+        return err_set(e, ERR_FATAL_CONFIG, "%.80s: takes no value; did you mean --%s %.200s?",
+                       flag, other.row->to, text);
+    return err_set(e, ERR_FATAL_CONFIG, "%.80s: takes no value, but \"%.200s\" follows it", flag,
+                   text);
+}
+
+int option_refuse_word(const struct option_table *table, const char *text, struct err_text *e) {
+    if (table->foreign != OPTION_FOREIGN_ALL)
         return err_set(e, ERR_FATAL_CONFIG, "\"%.200s\" is not a flag; %s --help lists all", text,
                        table->program);
     return err_set(e, ERR_FATAL_CONFIG,

@@ -24,6 +24,7 @@ struct parse {
     void *out;
     struct arena *arena;
     struct option_notes *notes;
+    const char **positional;
     const char *config_path;
     enum source set_by[OPTIONS_MAX];
 };
@@ -50,8 +51,10 @@ const char *option_own_word(const struct parse *p, const struct option *o, const
 // Another engine's flag that an unknown name begins, as people shorten them; false: none.
 bool option_foreign_begun(const struct option_table *table, const char *name,
                           struct foreign_flag *out);
-int option_refuse_positional(const struct option_table *table, const char *text,
-                             struct err_text *e);
+// What stands where a flag was expected; the second behind a flag that took no value.
+int option_refuse_word(const struct option_table *table, const char *text, struct err_text *e);
+int option_refuse_value(const struct option_table *table, const char *text, const char *flag,
+                        struct err_text *e);
 
 int option_set(const struct option *option, void *out, const struct option_text *value,
                struct err_text *e);

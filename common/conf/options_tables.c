@@ -338,7 +338,7 @@ const struct option_table leader_option_table = {
     leader_options,
     sizeof leader_options / sizeof leader_options[0],
     &worker_option_table,
-    true};
+    OPTION_FOREIGN_ALL};
 
 const struct option_table worker_option_table = {
     "moe-worker",
@@ -347,7 +347,7 @@ const struct option_table worker_option_table = {
     worker_options,
     sizeof worker_options / sizeof worker_options[0],
     &ctl_option_table,
-    false};
+    OPTION_FOREIGN_NONE};
 
 const struct option_table ctl_option_table = {"moectl",
                                               " COMMAND",
@@ -357,4 +357,4 @@ const struct option_table ctl_option_table = {"moectl",
                                               ctl_options,
                                               sizeof ctl_options / sizeof ctl_options[0],
                                               &leader_option_table,
-                                              false};
+                                              OPTION_FOREIGN_PLAN};

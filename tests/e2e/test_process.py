@@ -100,6 +100,26 @@ def test_moectl_verifies_a_folder(tmp_path):
     assert nothing.returncode == 2 and "needs a FOLDER" in nothing.stderr
 
 
+@pytest.mark.parametrize("command", [["bench"], ["status"], ["chat", "hi"]])
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1:9", "file:///etc/passwd", "://x", ""])
+def test_moectl_refuses_an_address_that_no_leader_has(command, url):
+    done = subprocess.run([BUILD / "moectl", *command, "--url", url], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f'moectl: --url "{url}": a leader is at http://HOST:PORT or https://HOST:PORT\n'
+
+
+def test_moectl_takes_its_word_wherever_it_stands():
+    wanted = ["--workers", "2", MODEL, "-tp", "2"]
+    done = subprocess.run([BUILD / "moectl", "plan", *wanted], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and done.stdout.startswith("layout of 2 workers: pp 1 dp 1 tp 2 ep 2 etp 1\n"), done
+    for command, says in ((["plan", MODEL, "-ep", "3"], "-ep: takes no value; did you mean --expert-parallel-size 3?"),
+                          (["chat", "What", "is"], '"is" stands where a flag should, as "What" is already there: a text with blanks needs quotes'),
+                          (["plan", "--workers", "2"], "plan: needs a FOLDER, the model's; moectl --help lists all commands"),
+                          (["status", "now"], "status: takes no argument; moectl --help lists all commands")):
+        done = subprocess.run([BUILD / "moectl", *command], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stderr) == (2, f"moectl: {says}\n")
+
+
 def test_moectl_does_not_print_another_servers_page():
     with http.server.HTTPServer(("127.0.0.1", 0), Page) as other:
         threading.Thread(target=other.serve_forever, daemon=True).start()

@@ -25,7 +25,7 @@ static void teardown(void) {
 
 static int parse(const char *const *argv) {
     int asked;
-    struct option_input input = {argv, (const char *const[]){NULL}, &arena, &notes};
+    struct option_input input = {argv, (const char *const[]){NULL}, &arena, &notes, NULL};
     return options_parse(&leader_option_table, &leader, &input, &asked, &err);
 }
 
@@ -303,10 +303,66 @@ END_TEST
 START_TEST(other_programs_do_not_know_them) {
     struct worker_options worker = {0};
     int asked;
-    struct option_input input = {LIST("--enforce-eager"), LIST(NULL), &arena, NULL};
+    struct option_input input = {LIST("--enforce-eager"), LIST(NULL), &arena, NULL, NULL};
     ck_assert_int_eq(options_parse(&worker_option_table, &worker, &input, &asked, &err),
                      ERR_FATAL_CONFIG);
     ck_assert_ptr_nonnull(strstr(err.text, "unknown option"));
+}
+END_TEST
+
+static int parse_ctl(struct ctl_options *out, const char *const *argv, const char **word) {
+    int asked;
+    struct option_input input = {argv, LIST(NULL), &arena, &notes, word};
+    return options_parse(&ctl_option_table, out, &input, &asked, &err);
+}
+
+START_TEST(a_plan_takes_the_names_of_sizes_and_types_and_no_others) {
+    struct ctl_options ctl = {0};
+    ck_assert_int_eq(parse_ctl(&ctl,
+                               LIST("-tp", "2", "--dp", "3", "-pp=4", "--ep-size", "6", "-c", "64",
+                                    "--dtype", "half", "-ep"),
+                               NULL),
+                     0);
+    ck_assert_uint_eq(ctl.parallel.tensor_size, 2);
+    ck_assert_uint_eq(ctl.parallel.data_size, 3);
+    ck_assert_uint_eq(ctl.parallel.pipeline_size, 4);
+    ck_assert_uint_eq(ctl.parallel.expert_size, 6);
+    ck_assert_uint_eq(ctl.max_model_len, 64);
+    ck_assert_str_eq(ctl.dtype, "float16");
+    noted("-ep is always so", false);
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("--max-model-len", "8k"), NULL), 0);
+    ck_assert_uint_eq(ctl.max_model_len, 8000);
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-m", "/x"), NULL), ERR_FATAL_CONFIG);
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("--enforce-eager"), NULL), ERR_FATAL_CONFIG);
+    ck_assert_ptr_nonnull(strstr(err.text, "--enforce-eager: unknown option"));
+}
+END_TEST
+
+START_TEST(a_value_behind_a_flag_that_takes_none_is_the_flags_fault) {
+    struct ctl_options ctl = {0};
+    refused(LIST("--model", "/x", "-ep", "3"),
+            "-ep: takes no value; did you mean --expert-parallel-size 3?");
+    refused(LIST("--enforce-eager", "3"), "--enforce-eager: takes no value, but \"3\" follows it");
+    refused(LIST("--digest", "yes"), "--digest: takes no value of its own; write --digest=yes");
+    refused(LIST("--digest", "/x"), "\"/x\" is not a flag; to serve a model use");
+    refused(LIST("--digest=true", "3"), "\"3\" is not a flag; to serve a model use");
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-ep", "3"), NULL), ERR_FATAL_CONFIG);
+    ck_assert_str_eq(err.text, "-ep: takes no value; did you mean --expert-parallel-size 3?");
+}
+END_TEST
+
+START_TEST(one_word_may_stand_among_the_flags_where_a_program_takes_one) {
+    struct ctl_options ctl = {0};
+    const char *word = NULL;
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("--workers", "8", "/x", "-tp", "2"), &word), 0);
+    ck_assert_str_eq(word, "/x");
+    ck_assert_uint_eq(ctl.parallel.workers, 8);
+    ck_assert_uint_eq(ctl.parallel.tensor_size, 2);
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("/y"), &word), ERR_FATAL_CONFIG);
+    ck_assert_ptr_nonnull(strstr(err.text, "\"/y\" stands where a flag should, as \"/x\" is"));
+    word = NULL;
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-x"), &word), ERR_FATAL_CONFIG);
+    ck_assert_str_eq(err.text, "\"-x\" is not a flag; moectl --help lists all");
 }
 END_TEST
 
@@ -342,6 +398,9 @@ int main(void) {
     tcase_add_test(tc, a_refused_flag_that_asks_for_nothing_is_let_through);
     tcase_add_test(tc, flags_with_several_values_take_them_all);
     tcase_add_test(tc, a_flag_does_not_take_the_next_one_for_its_value);
+    tcase_add_test(tc, a_plan_takes_the_names_of_sizes_and_types_and_no_others);
+    tcase_add_test(tc, a_value_behind_a_flag_that_takes_none_is_the_flags_fault);
+    tcase_add_test(tc, one_word_may_stand_among_the_flags_where_a_program_takes_one);
     tcase_add_test(tc, a_model_without_its_flag_is_answered_with_the_flag);
     tcase_add_test(tc, hostile_flags_are_refused);
     tcase_add_test(tc, the_same_names_work_in_the_file);
