@@ -492,8 +492,7 @@ int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     } else if (f->spec->joint.q_rank != 0) {
         joint_spread(f, layer);
         compress_forward(f, layer);
-        if (f->spec->layer_flags[layer] & LAYER_CSA)
-            indexer_choose_entries(f, layer, f->joint.q_a);
+        if (f->spec->layer_flags[layer] & LAYER_CSA) indexer_choose_entries(f, layer, f->joint.q_a);
     } else {
         project_qkv(&al);
         rc = spread(&al, e);

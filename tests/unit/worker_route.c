@@ -21,7 +21,7 @@ static void route(const struct router_spec *router, const float *bias, const flo
                   uint32_t *experts, float *weights) {
     float copy[EXPERTS_MOST], chosen_by[EXPERTS_MOST];
     memcpy(copy, logits, router->n_experts * sizeof *copy);
-    route_row(&(struct route_rule){router, kernel_ops_ref(), bias, chosen_by}, copy, experts,
+    route_row(&(struct route_rule){router, kernel_ops_ref(), bias, chosen_by, NULL}, copy, experts,
               weights);
 }
 
