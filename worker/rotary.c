@@ -46,7 +46,7 @@ void rotary_turn_as(const struct rotary *r, float *x, uint32_t row, bool interle
 
 void rotary_turn_back(const struct rotary *r, float *x, uint32_t row) {
     uint32_t half = r->dim / 2;
-    float sin[HEAD_DIM_MAX / 2], halves[HEAD_DIM_MAX];
+    float sin[HEAD_DIM_MAX / 2] = {0}, halves[HEAD_DIM_MAX];
     size_t at = (size_t)row * half;
     for (uint32_t i = 0; i < half; i++)
         sin[i] = -r->sin[at + i];

@@ -1,6 +1,6 @@
 // test_preempt.c: requests that together need twice the KV blocks that there are: all of them end,
 // none waits for ever, and their answers are as if each had been alone; of a model that attends and
-// of one that keeps states in its slots, too.
+// of those that keep states in their slots, too.
 #include <check.h>
 #include <stdlib.h>
 
@@ -11,7 +11,8 @@
 #define N_TOKENS 60
 
 static const char *const folders[] = {SOURCE_ROOT "/models/seedling",
-                                      SOURCE_ROOT "/tests/data/models/qwen3-next"};
+                                      SOURCE_ROOT "/tests/data/models/qwen3-next",
+                                      SOURCE_ROOT "/tests/data/models/deepseek-v4"};
 #define N_MODELS (int)(sizeof folders / sizeof *folders)
 
 static struct model_cache models[N_MODELS];
@@ -41,7 +42,7 @@ static void run(uint32_t n_workers, uint32_t budget, uint32_t depth, bool kill) 
     ck_assert_int_eq(c.check_result, 0);
     ck_assert_uint_gt(c.view.preemptions, 0);
     ck_assert_uint_eq(c.view.replay_mismatches, 0);
-    if (spec_recurrent_layers(&models[current].spec) > 0) ck_assert_uint_eq(c.view.prefix_hits, 0);
+    if (spec_state_layers(&models[current].spec) > 0) ck_assert_uint_eq(c.view.prefix_hits, 0);
     cluster_destroy(&c);
     for (uint32_t i = 0; i < N_JOBS; i++) {
         const char *differs =
@@ -73,7 +74,7 @@ static void prepare(int m) {
         .seed = 41, .n_jobs = N_JOBS, .prompt_min = 5, .prompt_max = 16, .tokens_max = N_TOKENS};
     model_cache_open(&models[m], folders[m]);
     // Prompts that have blocks in common, which nobody may begin behind.
-    if (spec_recurrent_layers(&models[m].spec) > 0) mix.prompt_max = 40;
+    if (spec_state_layers(&models[m].spec) > 0) mix.prompt_max = 40;
     job_pool_make(&pools[m], &models[m].spec, &mix);
     for (uint32_t i = 0; i < N_JOBS; i++) {
         pools[m].jobs[i].max_tokens = N_TOKENS;
