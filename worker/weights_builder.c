@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/model/tensors.h"
 
 int builder_no_memory(struct builder *b) {
     return err_set(b->e, ERR_FATAL_NOMEM, "no memory for the weights");
@@ -168,12 +169,13 @@ int builder_matrix(struct builder *b, struct matrix *m, struct matrix shape,
 }
 
 int builder_precise(struct builder *b, struct matrix *m, struct tensor_ref ref) {
+    const struct tensor_want held = {ref, m->n_out, m->n_in};
     struct weights_source source;
-    enum dtype dtype = DTYPE_F32;
+    enum dtype found = DTYPE_F32;
     int rc = builder_find(b, ref, (struct want){.rows = m->n_out, .cols = m->n_in}, &source);
     if (rc != 0) return rc;
-    check(safetensors_dtype(source.tensor, &dtype));
-    if (dtype == DTYPE_F32 && b->spec->dtype != DTYPE_F32) m->dtype = DTYPE_F32;
+    check(safetensors_dtype(source.tensor, &found));
+    m->dtype = tensor_held_dtype(b->spec, &held, found, m->dtype);
     rc = builder_alloc(b, m);
     return rc == 0 ? builder_fill_whole(b, m, ref) : rc;
 }

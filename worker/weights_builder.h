@@ -83,9 +83,7 @@ int builder_fill_whole(struct builder *b, const struct matrix *m, struct tensor_
 int builder_slice(struct builder *b, struct matrix *m, struct tensor_ref ref, struct want want);
 // One whole tensor into a matrix of this shape with memory of its own.
 int builder_matrix(struct builder *b, struct matrix *m, struct matrix shape, struct tensor_ref ref);
-// The same into a matrix whose shape is set. A checkpoint of two-byte weights where it is float32
-// means it so: a router that is rounded would choose other experts where scores are close, an index
-// other keys.
+// The same into a matrix whose shape is set, of those that tensor_held_dtype may keep in float32.
 int builder_precise(struct builder *b, struct matrix *m, struct tensor_ref ref);
 // The layer's table of experts by token (TENSOR_HASH).
 int builder_table(struct builder *b, uint16_t **out, uint32_t layer);

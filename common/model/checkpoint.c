@@ -200,7 +200,8 @@ static bool hold(void *context, const struct tensor_want *want) {
     if (t != NULL && tensor_of_ids(want->ref.kind))
         h->held[t - safetensors_at(h->st, 0)] = HELD_IDS;
     else if (t != NULL && safetensors_dtype(t, &found))
-        h->held[t - safetensors_at(h->st, 0)] = (uint8_t)tensor_held_dtype(want, found, asked);
+        h->held[t - safetensors_at(h->st, 0)] =
+            (uint8_t)tensor_held_dtype(h->spec, want, found, asked);
     return true;
 }
 

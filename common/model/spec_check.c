@@ -193,10 +193,10 @@ static int check_groups(const struct router_spec *r, struct err_text *e) {
         return err_set(e, ERR_FATAL_MODEL, "topk_group %u is not within 1 to n_group %u",
                        r->groups_kept, r->n_groups);
     if (r->top_k > r->groups_kept * size)
-        return err_set(
-            e, ERR_FATAL_MODEL,
-            "num_experts_per_tok %u is more than topk_group %u groups of %u experts hold", r->top_k,
-            r->groups_kept, size);
+        return err_set(e, ERR_FATAL_MODEL,
+                       "num_experts_per_tok %u is more than the %u experts that topk_group %u of "
+                       "n_group %u leaves",
+                       r->top_k, r->groups_kept * size, r->groups_kept, r->n_groups);
     return 0;
 }
 
@@ -225,14 +225,13 @@ static int check_experts(const struct model_spec *s, struct err_text *e) {
         {"num_experts_per_tok", r->top_k, 1, TOP_K_MAX},
         {"moe_intermediate_size", s->inner_expert, 1, INNER_MAX},
     };
-    int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
-    if (rc == 0) rc = check_groups(r, e);
-    if (rc != 0) return rc;
-    if (r->top_k > r->n_experts)
+    if (r->n_experts > 0 && r->top_k > r->n_experts) // before any bound of ours, which says less
         return err_set(e, ERR_FATAL_MODEL,
                        "num_experts_per_tok %u is above the number of experts %u", r->top_k,
                        r->n_experts);
-    return check_weights(r, e);
+    int rc = check_sizes(rules, sizeof rules / sizeof *rules, e);
+    if (rc == 0) rc = check_groups(r, e);
+    return rc == 0 ? check_weights(r, e) : rc;
 }
 
 static int check_recurrent(const struct model_spec *s, struct err_text *e) {

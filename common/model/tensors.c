@@ -254,11 +254,12 @@ bool tensor_is_left_out(const struct model_spec *spec, const char *name) {
            (family->leaves_out != NULL && family->leaves_out(spec, name));
 }
 
-enum dtype tensor_held_dtype(const struct tensor_want *want, enum dtype found, enum dtype asked) {
+enum dtype tensor_held_dtype(const struct model_spec *spec, const struct tensor_want *want,
+                             enum dtype found, enum dtype asked) {
     enum tensor_kind kind = want->ref.kind;
     if (want->cols == 0) return DTYPE_F32;
     bool mixes = kind == TENSOR_HYPER_ATTN_MIX || kind == TENSOR_HYPER_FFN_MIX ||
                  kind == TENSOR_HYPER_HEAD_MIX;
     bool precise = mixes || kind == TENSOR_ROUTER || kind == TENSOR_INDEX_WEIGHTS;
-    return found == DTYPE_F32 && precise ? DTYPE_F32 : asked;
+    return precise && found == DTYPE_F32 && spec->dtype != DTYPE_F32 ? DTYPE_F32 : asked;
 }

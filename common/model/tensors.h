@@ -23,11 +23,12 @@ struct tensor_place tensor_want_place(const struct model_spec *spec,
 void tensor_want_name(const struct model_spec *spec, const struct tensor_want *want,
                       char name[TENSOR_NAME_MAX]);
 
-// What weights are held in that were found in one type and are asked for in another: vectors are
-// float32, and so are routers, the weights of an index and the mixes of hyper-connections that a
-// checkpoint of two-byte weights has as such, because rounded they would choose others where scores
-// are close, or mix otherwise.
-enum dtype tensor_held_dtype(const struct tensor_want *want, enum dtype found, enum dtype asked);
+// What weights are held in that were found in one type and are asked for in another. Vectors are
+// float32. A checkpoint of two-byte weights whose routers, weights of an index or mixes of
+// hyper-connections are float32 means it so: rounded they would choose others where scores are
+// close, or mix otherwise.
+enum dtype tensor_held_dtype(const struct model_spec *spec, const struct tensor_want *want,
+                             enum dtype found, enum dtype asked);
 
 // Bits of the least magnitude, as a float32, that becomes infinity in a type of weights.
 static inline uint32_t dtype_overflow_bits(enum dtype t) {

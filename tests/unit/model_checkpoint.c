@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/buf.h"
+#include "common/model/tensors.h"
 #include "tests/harness/folder_copy.h"
 #include "tests/harness/suite.h"
 
@@ -227,6 +228,21 @@ static const struct {
      315.69, 83.76}, // its tied head counted once
 };
 
+// What verify takes the held type for is what a load plans by.
+START_TEST(a_router_stays_float32_where_the_checkpoint_means_it_so) {
+    struct model_spec spec = {.dtype = DTYPE_BF16};
+    const struct tensor_want router = {{TENSOR_ROUTER, 0, 0}, 8, 32},
+                             other = {{TENSOR_O, 0, 0}, 8, 32},
+                             vector = {{TENSOR_ROUTER_BIAS, 0, 0}, 8, 0};
+    ck_assert_int_eq(tensor_held_dtype(&spec, &router, DTYPE_F32, DTYPE_BF16), DTYPE_F32);
+    ck_assert_int_eq(tensor_held_dtype(&spec, &router, DTYPE_BF16, DTYPE_F16), DTYPE_F16);
+    ck_assert_int_eq(tensor_held_dtype(&spec, &other, DTYPE_F32, DTYPE_BF16), DTYPE_BF16);
+    ck_assert_int_eq(tensor_held_dtype(&spec, &vector, DTYPE_BF16, DTYPE_BF16), DTYPE_F32);
+    spec.dtype = DTYPE_F32; // all of it is, so the router's type says nothing
+    ck_assert_int_eq(tensor_held_dtype(&spec, &router, DTYPE_F32, DTYPE_BF16), DTYPE_BF16);
+}
+END_TEST
+
 START_TEST(published_models_have_their_parameters) {
     struct err_text e;
     struct model_spec spec;
@@ -251,6 +267,7 @@ int main(void) {
     tcase_add_test(c, tensors_that_an_index_gets_wrong_are_all_named);
     tcase_add_test(c, numbers_that_are_not_finite_are_counted);
     tcase_add_test(c, numbers_beyond_the_range_of_the_held_type_are_counted);
+    tcase_add_test(c, a_router_stays_float32_where_the_checkpoint_means_it_so);
     tcase_add_loop_test(c, published_models_have_their_parameters, 0,
                         (int)(sizeof published / sizeof *published));
     Suite *s = suite_create("model_checkpoint");

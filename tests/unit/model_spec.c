@@ -228,6 +228,7 @@ static const struct {
     {"{\"num_key_value_heads\": 3}",
      "num_attention_heads 8 is not a multiple of num_key_value_heads 3"},
     {"{\"num_experts_per_tok\": 17}", "num_experts_per_tok 17 is above the number of experts 16"},
+    {"{\"num_experts_per_tok\": 40}", "num_experts_per_tok 40 is above the number of experts 16"},
     {"{\"head_dim\": null, \"num_attention_heads\": 7, \"num_key_value_heads\": 7}",
      "hidden_size 256"},
     {"{\"num_local_experts\": 8}", "num_experts 16 and num_local_experts 8 differ"},
