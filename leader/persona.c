@@ -5,25 +5,19 @@
 #include <string.h>
 
 #include "common/base/file.h"
+#include "common/model/config.h"
 #include "common/model/generation.h"
 
 // *out is NULL when there is no such file.
 static int load_object(json_t **out, const char *folder, const char *name, struct err_text *e) {
     struct file_bytes file;
-    json_error_t error;
     *out = NULL;
     if (!file_exists(folder, name)) return 0;
     int rc = file_read_whole(&file, folder, name, TOKENIZER_BYTES_MAX, e);
     if (rc != 0) return rc;
-    json_t *root = json_loadb(file.data, file.bytes, JSON_REJECT_DUPLICATES, &error);
+    rc = config_parse(out, file.data, file.bytes, name, e);
     mem_free(file.data);
-    if (!json_is_object(root)) {
-        json_decref(root);
-        return err_set(e, ERR_FATAL_MODEL, "%s/%s: %s", folder, name,
-                       root == NULL ? error.text : "not an object");
-    }
-    *out = root;
-    return 0;
+    return rc;
 }
 
 // --- generation_config.json

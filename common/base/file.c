@@ -100,3 +100,22 @@ int file_read_path(struct file_bytes *out, const char *path, size_t bytes_max, s
     int rc = open_path(&f, path, path, e);
     return rc == 0 ? read_whole(out, &f, bytes_max, e) : rc;
 }
+
+const char *file_not_json(const char *bytes, size_t n, char buf[FILE_REASON_BYTES]) {
+    const size_t mark = sizeof FILE_LFS_MARK - 1;
+    size_t at = 0, shown = 0;
+    while (at < n && memchr(" \t\r\n", bytes[at], 4) != NULL)
+        at++;
+    if (at == n) return "it is empty";
+    if (bytes[at] == '{' || bytes[at] == '[') return NULL;
+    if (n - at >= mark && memcmp(bytes + at, FILE_LFS_MARK, mark) == 0) return FILE_LFS_REASON;
+    while (shown < 24 && at + shown < n && bytes[at + shown] >= ' ' && bytes[at + shown] < 0x7f)
+        shown++;
+    if (shown > 0)
+        snprintf(buf, FILE_REASON_BYTES, "it is no JSON: it begins with \"%.*s\"", (int)shown,
+                 bytes + at);
+    else
+        snprintf(buf, FILE_REASON_BYTES, "it is no JSON: byte %zu is 0x%02x", at,
+                 (unsigned char)bytes[at]);
+    return buf;
+}

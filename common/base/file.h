@@ -38,4 +38,12 @@ int file_read_whole(struct file_bytes *out, const char *folder, const char *name
 // The same for a file that belongs to no folder, as a person gave its path.
 int file_read_path(struct file_bytes *out, const char *path, size_t bytes_max, struct err_text *e);
 
+// What a download that fetched only pointers leaves in the place of large files.
+#define FILE_LFS_MARK "version https://git-lfs"
+#define FILE_LFS_REASON "a Git LFS pointer stands in its place; git lfs pull fetches the file"
+
+#define FILE_REASON_BYTES 96
+// Why bytes are no JSON object at their first glance, in a person's words; NULL: let a parser look.
+const char *file_not_json(const char *bytes, size_t n, char buf[FILE_REASON_BYTES]);
+
 #endif

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/file.h"
+
 // The parser behind json_loadb recurses; this looks at the depth first, without recursion.
 static bool depth_is_fine(const char *bytes, size_t n_bytes) {
     unsigned depth = 0;
@@ -30,12 +32,16 @@ int config_parse(json_t **out, const char *bytes, size_t n_bytes, const char *fi
     if (!depth_is_fine(bytes, n_bytes))
         return err_set(e, ERR_FATAL_MODEL, "%s is nested deeper than %d levels", file,
                        CONFIG_DEPTH_MAX);
+    char buf[FILE_REASON_BYTES];
+    const char *reason = file_not_json(bytes, n_bytes, buf);
+    if (reason != NULL) return err_set(e, ERR_FATAL_MODEL, "%s: %s", file, reason);
     json_error_t error;
     json_t *root = json_loadb(bytes, n_bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL) {
         if (json_error_code(&error) == json_error_out_of_memory)
             return err_set(e, ERR_FATAL_NOMEM, "no memory for %s", file);
-        return err_set(e, ERR_FATAL_MODEL, "%s, line %d: %s", file, error.line, error.text);
+        return err_set(e, ERR_FATAL_MODEL, "%s, line %d, column %d: %s", file, error.line,
+                       error.column, error.text);
     }
     if (!json_is_object(root)) {
         json_decref(root);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/file.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/model/config.h"
@@ -56,6 +57,8 @@ void safetensors_shape_text(char *buf, size_t cap, const uint64_t *shape, uint32
 int safetensors_header_bytes(uint64_t *out, const uint8_t first[8], uint64_t file_bytes,
                              const char *file, struct err_text *e) {
     uint64_t n = 0;
+    if (memcmp(first, FILE_LFS_MARK, 8) == 0)
+        return err_set(e, ERR_FATAL_MODEL, "%s: " FILE_LFS_REASON, file);
     for (int i = 7; i >= 0; i--)
         n = n << 8 | first[i];
     if (n > SAFETENSORS_HEADER_BYTES_MAX)

@@ -39,7 +39,9 @@ bool text_write(struct render *r, struct text_writer *w, const struct text *t) {
     else
         fill(w, t->tainted, t->n);
     if (!w->bytes.failed && !w->taint.failed) return true;
-    return render_fail(r, ERR_REQ_TOO_LARGE, "chat template: the rendered text is too large");
+    return render_fail(r, ERR_REQ_TOO_LARGE,
+                       "chat template: the rendered text is larger than %zu MiB",
+                       w->bytes.bytes_max >> 20);
 }
 
 bool text_write_bytes(struct render *r, struct text_writer *w, const char *bytes, size_t n,

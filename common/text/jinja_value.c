@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/text/jinja_text.h"
 #include "common/text/utf8.h"
 
@@ -25,7 +26,8 @@ bool render_fail(struct render *r, int code, const char *format, ...) {
 bool render_spend(struct render *r, size_t bytes) {
     uint64_t steps = 1 + bytes / 16;
     if (steps > r->steps_left)
-        return render_fail(r, ERR_REQ_TOO_LARGE, "chat template: rendering takes too many steps");
+        return render_fail(r, ERR_REQ_TOO_LARGE,
+                           "chat template: rendering takes more than %d steps", TEMPLATE_STEPS_MAX);
     r->steps_left -= steps;
     return true;
 }
@@ -34,7 +36,9 @@ void *render_alloc(struct render *r, size_t count, size_t bytes) {
     size_t total;
     void *p = size_mul(count, bytes, &total) ? arena_alloc(&r->arena, total) : NULL;
     if (p == NULL)
-        render_fail(r, ERR_REQ_TOO_LARGE, "chat template: rendering takes too much memory");
+        render_fail(r, ERR_REQ_TOO_LARGE,
+                    "chat template: rendering takes more than %u MiB of memory",
+                    TEMPLATE_RENDER_BYTES_MAX >> 20);
     return p;
 }
 

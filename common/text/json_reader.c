@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/file.h"
 #include "common/base/mem.h"
 
 // Counts brackets outside of strings; jansson judges the syntax afterwards.
@@ -40,12 +41,16 @@ static int check_bounds(const char *text, size_t bytes, const struct json_bounds
 
 int json_read(json_t **out, const char *text, size_t bytes, const struct json_bounds *b,
               struct err_text *e) {
+    char buf[FILE_REASON_BYTES];
+    const char *reason = file_not_json(text, bytes, buf);
+    if (reason != NULL) return err_set(e, ERR_FATAL_MODEL, "%s: %s", b->name, reason);
     int rc = check_bounds(text, bytes, b, e);
     if (rc != 0) return rc;
     json_error_t error;
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
-        return err_set(e, ERR_FATAL_MODEL, "%s: line %d: %s", b->name, error.line, error.text);
+        return err_set(e, ERR_FATAL_MODEL, "%s, line %d, column %d: %s", b->name, error.line,
+                       error.column, error.text);
     if (!json_is_object(root)) {
         json_decref(root);
         return err_set(e, ERR_FATAL_MODEL, "%s: not an object", b->name);

@@ -273,6 +273,30 @@ START_TEST(chat_logprobs_carry_bytes_and_alternatives) {
 }
 END_TEST
 
+// Of a template that does too much nobody knows how long its prompt would have been.
+START_TEST(a_template_that_exceeds_its_limits_is_told_apart_from_a_long_prompt) {
+    static const char endless[] = "{% for i in range(90000) %}{% for j in range(90000) %}"
+                                  "{% set x = i %}{% endfor %}{% endfor %}";
+    struct house h;
+    struct chat_template *t = NULL;
+    struct err_text e;
+    house_start(&h, (struct toy_script){0}, 64);
+    ck_assert_int_eq(chat_template_parse(&t, endless, sizeof endless - 1, &e), 0);
+    const struct chat_template *own = h.toy.serving->chat_template;
+    h.toy.serving->chat_template = t;
+    json_t *r = post(&h, CHAT, "{" HELLO "}", 400);
+    ck_assert_str_eq(string_at(r, "error", "message"),
+                     "'messages' cannot be rendered: chat template: rendering takes more than "
+                     "20000000 steps");
+    ck_assert_str_eq(string_at(r, "error", "param"), "messages");
+    ck_assert(json_is_null(json_object_get(json_object_get(r, "error"), "code")));
+    json_decref(r);
+    h.toy.serving->chat_template = own;
+    chat_template_destroy(t);
+    house_stop(&h);
+}
+END_TEST
+
 START_TEST(wrong_models_lengths_and_bodies_are_refused_before_the_scheduler) {
     struct house h;
     house_start(&h, (struct toy_script){0}, 64);
@@ -553,6 +577,7 @@ int main(void) {
     tcase_add_test(t, a_stop_string_ends_text_and_request);
     tcase_add_test(t, completions_take_lists_and_number_their_choices);
     tcase_add_test(t, chat_logprobs_carry_bytes_and_alternatives);
+    tcase_add_test(t, a_template_that_exceeds_its_limits_is_told_apart_from_a_long_prompt);
     tcase_add_test(t, wrong_models_lengths_and_bodies_are_refused_before_the_scheduler);
     tcase_add_test(t, a_full_queue_answers_429_and_frees_its_places);
     tcase_add_test(t, without_a_group_requests_and_readiness_get_503);
