@@ -13,7 +13,7 @@ static void print_text(const char *text) {
 static void print_figures(const struct answer *a) {
     double first_ms = (double)(a->first_ns - a->start_ns) / 1e6;
     double decode_s = (double)(a->last_ns - a->first_ns) / 1e9;
-    printf("\n  [%u prompt + %u tokens, first after %.1f ms", a->prompt_tokens,
+    printf("\n  [%u prompt + %u answer tokens, first after %.1f ms", a->prompt_tokens,
            a->completion_tokens, first_ms);
     if (decode_s > 0 && a->completion_tokens > 1)
         printf(", then %.0f tokens/s", (a->completion_tokens - 1) / decode_s);

@@ -6,6 +6,7 @@
 
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "common/base/plural.h"
 #include "ctl/client.h"
 
 #define METRIC "moesaic_expert_tokens_total{"
@@ -41,7 +42,7 @@ static void print_table(const struct table *t) {
         total += t->tokens[i];
         if (t->tokens[i] > most) most = t->tokens[i];
     }
-    printf("worker  expert  tokens (all %u layers)\n", t->n_layers);
+    printf("worker  expert  tokens (of %u layer%s)\n", t->n_layers, plural(t->n_layers));
     for (unsigned i = 0; i < t->n_experts; i++) {
         int bar = (int)(t->tokens[i] / most * 32 + 0.5);
         printf("%6d  %6u  %7.0f  %5.1f %%  %.*s\n", t->worker[i], i, t->tokens[i],

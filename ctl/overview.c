@@ -54,6 +54,13 @@ static void count(struct buf *line, const json_t *o, const char *key, const char
     buf_format(line, "%s %s", text, what);
 }
 
+// A number and its noun: "1 group formed", "2 groups formed".
+static void count_of(struct buf *line, double n, const char *noun, const char *rest) {
+    char text[CELL_NUMBER_BYTES];
+    exact(text, n);
+    buf_format(line, "%s %s%s%s", text, noun, n == 1 ? "" : "s", rest);
+}
+
 static void finish_line(struct buf *out, struct buf *line) {
     while (line->bytes > 0 && line->data[line->bytes - 1] == ' ')
         line->bytes--;
@@ -194,20 +201,20 @@ static void totals(struct buf *out, struct buf *line, const json_t *status) {
     static const char *const answered[] = {"stop", "length", NULL};
     static const char *const rejected[] = {"queue_full", "unavailable", "invalid", NULL};
     label(line, "totals");
-    count(line, t, "prompt_tokens", "tokens in   ");
+    count_of(line, number_at(t, "prompt_tokens"), "token", " in   ");
     count(line, t, "generation_tokens", "out   ");
-    count(line, t, "steps", "steps   ");
-    buf_format(line, "%.0f answers", sum_of(json_object_get(r, "finished"), answered));
+    count_of(line, number_at(t, "steps"), "step", "   ");
+    count_of(line, sum_of(json_object_get(r, "finished"), answered), "answer", "");
     finish_line(out, line);
     label(line, "trouble");
-    count(line, r, "lost", "requests lost with a group   ");
+    count_of(line, number_at(r, "lost"), "request", " lost with a group   ");
     buf_format(line, "%.0f rejected", sum_of(json_object_get(r, "rejected"), rejected));
     finish_line(out, line);
     label(line, "workers");
     count(line, m, "lost", "lost   ");
     count(line, m, "left", "left   ");
     count(line, m, "refused", "refused   ");
-    count(line, m, "formed", "groups formed");
+    count_of(line, number_at(m, "formed"), "group", " formed");
     finish_line(out, line);
 }
 

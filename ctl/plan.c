@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/plural.h"
 #include "common/model/layout_table.h"
 #include "common/model/legal.h"
 #include "ctl/ctl.h"
@@ -32,8 +33,8 @@ static void write_choices(struct buf *out, const struct layout *chosen,
                           const struct layout_need *need) {
     struct layout all[LEGAL_LAYOUTS_MAX];
     uint32_t n = legal_list(need->model->spec, chosen->n_ranks, all);
-    buf_format(out, "\nAll layouts of %u workers:\n%5s %5s %5s %5s %5s  %12s\n", chosen->n_ranks,
-               "PP", "DP", "TP", "EP", "ETP", "UP TO");
+    buf_format(out, "\nAll layouts of %u worker%s:\n%5s %5s %5s %5s %5s  %12s\n", chosen->n_ranks,
+               plural(chosen->n_ranks), "PP", "DP", "TP", "EP", "ETP", "UP TO");
     for (uint32_t i = 0; i < n; i++) {
         char bytes[LAYOUT_BYTES_TEXT];
         const struct layout *l = &all[i];

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/file.h"
+#include "common/base/plural.h"
 #include "common/model/checkpoint.h"
 #include "common/model/generation.h"
 #include "common/model/tensors.h"
@@ -213,13 +214,35 @@ static uint32_t count_layers(const struct model_spec *s, enum ffn_kind kind) {
 static void write_attention(struct buf *out, const struct model_spec *s) {
     label(out, "attention");
     if (s->mla.kv_rank != 0)
-        buf_format(out, "%u heads, latents of %u + %u", s->n_heads, s->mla.kv_rank, s->rope.dim);
+        buf_format(out, "%u head%s, latents of %u + %u", s->n_heads, plural(s->n_heads),
+                   s->mla.kv_rank, s->rope.dim);
     else
-        buf_format(out, "%u heads, %u of keys and values, %u wide", s->n_heads, s->n_kv_heads,
-                   s->head_dim);
+        buf_format(out, "%u head%s, %u of keys and values, %u wide", s->n_heads, plural(s->n_heads),
+                   s->n_kv_heads, s->head_dim);
     if (s->sliding_window != 0) buf_format(out, ", window %u", s->sliding_window);
     if (s->attn_chunk != 0) buf_format(out, ", chunks of %u", s->attn_chunk);
     buf_text(out, "\n");
+}
+
+// What stands in the place of attention in recurrent layers, and what a sequence costs there.
+static void write_recurrent(struct buf *out, const struct model_spec *s) {
+    const struct delta_spec *d = &s->delta;
+    uint32_t n = spec_recurrent_layers(s);
+    if (n == 0) return;
+    label(out, "recurrent layers");
+    buf_format(out, "%u of %u: %u heads of keys, %u of values, %u and %u wide, kernel %u\n", n,
+               s->n_layers, d->n_k_heads, d->n_v_heads, d->k_dim, d->v_dim, d->kernel);
+    label(out, "state of a sequence");
+    amount(out, (double)spec_state_bytes(s), "B");
+    buf_text(out, "\n");
+}
+
+static void write_index(struct buf *out, const struct model_spec *s) {
+    const struct indexer_spec *x = &s->indexer;
+    if (x->top_k == 0) return;
+    label(out, "sparse index");
+    buf_format(out, "%u head%s, %u wide; the best %u keys of a query\n", x->n_heads,
+               plural(x->n_heads), x->dim, x->top_k);
 }
 
 static void write_experts(struct buf *out, const struct model_spec *s) {
@@ -272,6 +295,8 @@ static void write_model(struct buf *out, const struct verify *v) {
     buf_format(out, "%u, %u wide; vocabulary %u, context %u\n", s->n_layers, s->hidden, s->vocab,
                s->max_position);
     write_attention(out, s);
+    write_index(out, s);
+    write_recurrent(out, s);
     write_experts(out, s);
     write_memory(out, s, &sizes);
 }
@@ -281,12 +306,12 @@ static void write_parts(struct buf *out, const struct verify *v) {
         const struct part *part = &v->parts[i];
         label(out, part->name);
         if (part->n_problems != 0)
-            buf_format(out, "%u problem%s", part->n_problems, part->n_problems == 1 ? "" : "s");
+            buf_format(out, "%u problem%s", part->n_problems, plural(part->n_problems));
         else
             buf_text(out, part->skipped ? "not checked" : part->absent ? "none" : "fine");
         if (i == PART_CHECKPOINT && v->n_tensors != 0) {
-            buf_format(out, ": %zu tensors in %zu file%s, ", v->n_tensors, v->n_files,
-                       v->n_files == 1 ? "" : "s");
+            buf_format(out, ": %zu tensor%s in %zu file%s, ", v->n_tensors, plural(v->n_tensors),
+                       v->n_files, plural(v->n_files));
             amount(out, (double)v->file_bytes, "B");
             if (v->n_left_out != 0)
                 buf_format(out, ", %zu of parts that are not served", v->n_left_out);

@@ -10,6 +10,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/plural.h"
 #include "leader/wire.h"
 
 struct flight {
@@ -223,8 +224,9 @@ int drive_late(const struct drive *d, int64_t now_ns, struct err_text *e) {
     }
     return err_set(e, ERR_PEER_TIMEOUT,
                    "step %" PRIu64 " did not return within %" PRId64
-                   " ms from %u ranks, first rank %u",
-                   f->plan.number, d->config.step_timeout_ns / NS_PER_MS, n_missing, missing);
+                   " ms from %u rank%s, first rank %u",
+                   f->plan.number, d->config.step_timeout_ns / NS_PER_MS, n_missing,
+                   plural(n_missing), missing);
 }
 
 bool drive_in_flight(const struct drive *d) {

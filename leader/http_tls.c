@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
 #include "common/base/mem.h"
+#include "common/base/plural.h"
 
 // One version of the files as GnuTLS wants it. Sessions only point to it.
 struct identity {
@@ -76,7 +77,8 @@ static void refuse(gnutls_session_t session, gnutls_alert_description_t alert, c
     struct http_tls *t = gnutls_db_get_ptr(session);
     uint32_t n_more;
     bool shown = log_gate_pass_late(&t->refusals, env_now_ns(t->env), &n_more);
-    if (n_more > 0) log_warn("http", "refused %u more clients' certificates", n_more);
+    if (n_more > 0)
+        log_warn("http", "refused %u more certificate%s of clients", n_more, plural(n_more));
     if (shown) log_warn("http", "refused a client's certificate: %.200s", reason);
     // libmicrohttpd closes without a word; the client should hear why.
     gnutls_alert_send(session, GNUTLS_AL_FATAL, alert);

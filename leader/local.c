@@ -14,6 +14,7 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/plural.h"
 #include "common/net/channel.h"
 
 #define PROGRAM "moe-worker"
@@ -65,8 +66,8 @@ struct local {
 
 static int check_sizes(const struct leader_options *o, struct err_text *e) {
     if (o->local_workers <= o->parallel.workers) return 0;
-    return err_set(e, ERR_FATAL_CONFIG, "--local-workers %u: the group has only %u workers (%s)",
-                   o->local_workers, o->parallel.workers,
+    return err_set(e, ERR_FATAL_CONFIG, "--local-workers %u: the group has only %u worker%s (%s)",
+                   o->local_workers, o->parallel.workers, plural(o->parallel.workers),
                    o->lws_group_size > 1 ? "--lws-group-size, --workers" : "--workers");
 }
 

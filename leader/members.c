@@ -564,6 +564,26 @@ uint64_t members_beats(const struct members *m) {
     return m->beats;
 }
 
+static unsigned loaded_percent(uint64_t done, uint64_t total) {
+    return total == 0 ? 0 : (unsigned)(done / (total / 100 + 1));
+}
+
+// "1 of 1 workers" is no way to speak of the only one.
+static void sentence_of_one(const struct members *m, char *buf, size_t cap) {
+    const struct member *k = &m->ranks[0];
+    bool loads = k->state == MEMBER_JOINED || k->state == MEMBER_LOADING;
+    if (m->stage == STAGE_READY)
+        snprintf(buf, cap, "%s",
+                 k->leaving ? "the worker leaves when the running requests have ended" : "ready");
+    else if (!member_present(k))
+        snprintf(buf, cap, "waiting for the worker");
+    else if (loads)
+        snprintf(buf, cap, "the worker loads weights, %u %% done",
+                 loaded_percent(k->bytes_done, k->bytes_total));
+    else
+        snprintf(buf, cap, "the worker forms epoch %" PRIu64, m->epoch);
+}
+
 void members_sentence(const struct members *m, char *buf, size_t cap) {
     uint32_t n_missing = 0, n_loading = 0, n_leaving = 0;
     uint64_t done = 0, total = 0;
@@ -575,7 +595,9 @@ void members_sentence(const struct members *m, char *buf, size_t cap) {
         done += k->bytes_done >> 10;
         total += k->bytes_total >> 10;
     }
-    if (m->stage == STAGE_READY && n_leaving > 0)
+    if (m->n_ranks == 1)
+        sentence_of_one(m, buf, cap);
+    else if (m->stage == STAGE_READY && n_leaving > 0)
         snprintf(buf, cap, "%u of %u workers leave when the running requests have ended", n_leaving,
                  m->n_ranks);
     else if (m->stage == STAGE_READY)
@@ -584,7 +606,7 @@ void members_sentence(const struct members *m, char *buf, size_t cap) {
         snprintf(buf, cap, "waiting for %u of %u workers", n_missing, m->n_ranks);
     else if (n_loading > 0)
         snprintf(buf, cap, "%u of %u workers load weights, %u %% done", n_loading, m->n_ranks,
-                 total == 0 ? 0 : (unsigned)(done / (total / 100 + 1)));
+                 loaded_percent(done, total));
     else
         snprintf(buf, cap, "the workers form epoch %" PRIu64, m->epoch);
 }

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/plural.h"
 #include "common/text/drift.h"
 #include "common/text/utf8.h"
 #include "leader/prompt.h"
@@ -330,9 +331,9 @@ static int reserve(struct serving *s, uint32_t n, struct api_error *e) {
     if (admit_reserve(&s->admit, n)) return 0;
     if (s->draining) return unavailable(s, e); // who comes later finds no server, not a place
     counter_add(&s->meter.rejected[REJECT_QUEUE_FULL], 1);
-    int rc = api_error_set(e, 429, NULL,
-                           "%u more would exceed %u waiting and running requests; try again later.",
-                           n, s->admit.max);
+    int rc = api_error_set(
+        e, 429, NULL, "%u more would exceed %u waiting and running request%s; try again later.", n,
+        s->admit.max, plural(s->admit.max));
     e->retry_after_s = admit_retry_after_s(&s->admit);
     return api_error_code(e, rc, "rate_limit_exceeded");
 }
@@ -342,9 +343,9 @@ static int reserve_rest(struct serving *s, const struct openai_request *r, struc
     uint32_t n = r->n_prompts * r->n;
     if (n > s->admit.max) // it would not help to try again
         return api_error_set(e, 400, r->n > 1 ? "n" : r->prompt_field,
-                             "%u choices are more than the %u waiting and running requests that "
+                             "%u choices are more than the %u waiting and running request%s that "
                              "this server allows.",
-                             n, s->admit.max);
+                             n, s->admit.max, plural(s->admit.max));
     return n == 1 ? 0 : reserve(s, n - 1, e);
 }
 

@@ -5,6 +5,7 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
+#include "common/base/plural.h"
 
 // The first of n things that the part `part` of `parts` has, when they are spread as evenly as they
 // go.
@@ -38,8 +39,9 @@ int layout_check(const struct layout *l, struct err_text *e) {
     uint64_t stage = (uint64_t)l->dp * l->tp, places = (uint64_t)l->ep * l->etp;
     if (stage * l->pp != l->n_ranks)
         return err_set(e, ERR_FATAL_CONFIG,
-                       "pipeline %u x data %u x tensor %u parallel needs %llu workers, not %u",
-                       l->pp, l->dp, l->tp, (unsigned long long)(stage * l->pp), l->n_ranks);
+                       "pipeline %u x data %u x tensor %u parallel needs %llu worker%s, not %u",
+                       l->pp, l->dp, l->tp, (unsigned long long)(stage * l->pp),
+                       plural(stage * l->pp), l->n_ranks);
     if (stage != places)
         return err_set(e, ERR_FATAL_CONFIG,
                        "data %u x tensor %u parallel is not expert %u x expert tensor %u parallel",

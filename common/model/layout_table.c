@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/plural.h"
+
 void layout_bytes_text(char out[LAYOUT_BYTES_TEXT], uint64_t bytes) {
     static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double n = (double)bytes / 1024;
@@ -27,17 +29,14 @@ static void range(char out[RANGE_TEXT], uint32_t first, uint32_t count) {
         snprintf(out, RANGE_TEXT, "%u-%u", first, first + count - 1);
 }
 
-static const char *plural(uint32_t n) {
-    return n == 1 ? "" : "s";
-}
-
 // What the sizes mean, for who does not know them by heart.
 static void write_meaning(struct buf *out, const struct layout_table *t) {
     const struct layout *l = t->layout;
     uint32_t n_experts = t->model->spec->router.n_experts;
     if (l->pp > 1)
-        buf_format(out, "  pp %-4u the %u layers are in %u stages of %u workers\n", l->pp,
-                   t->model->spec->n_layers, l->pp, layout_stage_ranks(l));
+        buf_format(out, "  pp %-4u the %u layers are in %u stages of %u worker%s\n", l->pp,
+                   t->model->spec->n_layers, l->pp, layout_stage_ranks(l),
+                   plural(layout_stage_ranks(l)));
     buf_format(out, "  dp %-4u %u group%s with requests and a KV cache of %s own\n", l->dp, l->dp,
                plural(l->dp), l->dp == 1 ? "its" : "their");
     if (l->tp > 1)
@@ -85,8 +84,8 @@ void layout_need_write(struct buf *out, const struct layout *l, const struct lay
     char needs[LAYOUT_BYTES_TEXT], has[LAYOUT_BYTES_TEXT];
     layout_bytes_text(needs, footprint_most(need->model, l, need->n_tokens));
     layout_bytes_text(has, need->memory_bytes);
-    buf_format(out, "A worker needs up to %s, with one request of %llu tokens", needs,
-               (unsigned long long)need->n_tokens);
+    buf_format(out, "A worker needs up to %s, with one request of %llu token%s", needs,
+               (unsigned long long)need->n_tokens, plural(need->n_tokens));
     if (need->memory_bytes != 0)
         buf_format(out, ",\nand can have %s%s", has,
                    layout_fits(l, need) ? "" : ", which is too little");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "common/base/check.h"
+#include "common/base/plural.h"
 
 // --- the rules
 
@@ -51,14 +52,14 @@ static int check_tensor(const struct model_spec *s, const struct layout *l, stru
                        l->tp);
     if (segments % l->tp != 0)
         return err_set(e, ERR_FATAL_CONFIG,
-                       "tensor parallel %u does not divide the %u segments in which the output of "
-                       "the model's %u heads is summed",
-                       l->tp, segments, s->n_heads);
+                       "tensor parallel %u does not divide the %u segment%s in which the output of "
+                       "the model's %u head%s is summed",
+                       l->tp, segments, plural(segments), s->n_heads, plural(s->n_heads));
     if (!kv_heads_fit(s, l->tp))
         return err_set(e, ERR_FATAL_CONFIG,
-                       "tensor parallel %u neither divides the model's %u KV heads nor is a "
+                       "tensor parallel %u neither divides the model's %u KV head%s nor is a "
                        "multiple of them",
-                       l->tp, s->n_kv_heads);
+                       l->tp, s->n_kv_heads, plural(s->n_kv_heads));
     return 0;
 }
 
@@ -70,9 +71,9 @@ static int check_experts(const struct model_spec *s, const struct layout *l, str
     uint32_t segments = spec_inner_segments(s->inner_expert);
     if (segments % l->etp == 0) return 0;
     return err_set(e, ERR_FATAL_CONFIG,
-                   "expert tensor parallel %u does not divide the %u segments in which the inner "
-                   "width %u of an expert is summed",
-                   l->etp, segments, s->inner_expert);
+                   "expert tensor parallel %u does not divide the %u segment%s in which the "
+                   "inner width %u of an expert is summed",
+                   l->etp, segments, plural(segments), s->inner_expert);
 }
 
 static int check_rules(const struct model_spec *s, const struct layout *l, struct err_text *e) {
@@ -178,6 +179,7 @@ int legal_check(const struct model_spec *s, const struct layout *l, struct err_t
     look(&same, s, l, l->n_ranks);
     layout_text(texts[0], &same.layout);
     layout_text(texts[1], &other.layout);
-    return err_set(e, err, "%.250s; the nearest layouts are %s with %u workers, and %s with %u",
-                   rule.text, texts[0], l->n_ranks, texts[1], other.layout.n_ranks);
+    return err_set(e, err, "%.250s; the nearest layouts are %s with %u worker%s, and %s with %u",
+                   rule.text, texts[0], l->n_ranks, plural(l->n_ranks), texts[1],
+                   other.layout.n_ranks);
 }

@@ -8,6 +8,7 @@
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
+#include "common/base/plural.h"
 
 // gRPC tells of a failed handshake nowhere but in its log, whose function has no context: so this
 // is the one state of the process here.
@@ -25,7 +26,7 @@ static void log_handshake(const char *message) {
     pthread_mutex_lock(&handshakes.lock);
     bool shown = handshakes.on && log_gate_pass_late(&handshakes.gate, now_ns, &n_more);
     pthread_mutex_unlock(&handshakes.lock);
-    if (n_more > 0) log_warn("grpc", "%u more TLS handshakes failed", n_more);
+    if (n_more > 0) log_warn("grpc", "%u more TLS handshake%s failed", n_more, plural(n_more));
     if (shown)
         log_warn("grpc", "a TLS handshake failed: %.200s", reason != NULL ? reason + 1 : message);
 }

@@ -65,8 +65,8 @@ static int parse(struct keys *k, struct secret_lines *lines, struct err_text *e)
     if (rc != ERR_AGAIN) return rc;
     if (k->n == 0) return err_set(e, ERR_FATAL_CONFIG, "%.300s: holds no key", lines->where);
     if (n_short != 0)
-        log_warn("main", "%.300s: %u of %u keys are shorter than %d characters and may be guessed",
-                 lines->where, n_short, k->n, SHORT_BYTES);
+        log_warn("main", "%.300s: keys of fewer than %d characters may be guessed: %u of %u",
+                 lines->where, SHORT_BYTES, n_short, k->n);
     return 0;
 }
 

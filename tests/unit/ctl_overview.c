@@ -90,6 +90,21 @@ START_TEST(a_loading_group_shows_how_far_it_is) {
 }
 END_TEST
 
+START_TEST(one_of_a_thing_is_no_plural) {
+    json_t *status = status_of("seedling", json_pack("[o]", worker(0, "w0", "ready")));
+    json_object_set_new(
+        status, "membership",
+        json_pack("{s:i,s:i,s:i,s:i}", "lost", 0, "left", 0, "refused", 0, "formed", 1));
+    json_object_set_new(
+        status, "totals",
+        json_pack("{s:i,s:i,s:i}", "prompt_tokens", 1, "generation_tokens", 0, "steps", 2));
+    char *page = draw(status, 0);
+    ck_assert_msg(has(page, "refused   1 group formed\n"), "%s", page);
+    ck_assert_msg(has(page, " 1 token in   0 out   2 steps   "), "%s", page);
+    mem_free(page);
+}
+END_TEST
+
 START_TEST(hostile_and_foreign_names_keep_the_width) {
     static const char *const names[] = {
         "",
@@ -295,6 +310,7 @@ int main(void) {
     tcase_set_timeout(t, 60);
     tcase_add_test(t, a_name_of_a_million_characters_is_cut_at_once);
     tcase_add_test(t, a_loading_group_shows_how_far_it_is);
+    tcase_add_test(t, one_of_a_thing_is_no_plural);
     tcase_add_test(t, hostile_and_foreign_names_keep_the_width);
     tcase_add_test(t, numbers_of_any_size_keep_the_width);
     tcase_add_test(t, an_answer_that_lacks_everything_is_still_a_picture);

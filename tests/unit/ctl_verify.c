@@ -39,6 +39,52 @@ START_TEST(a_folder_that_is_fine_is_told_in_one_table) {
 }
 END_TEST
 
+START_TEST(what_stands_beside_attention_has_a_line_of_its_own) {
+    verify(TEST_DATA "/models/qwen3-5-moe", false); // these have no tokenizers
+    expect("  recurrent layers        3 of 4: 3 heads of keys, 3 of values, 17 and 40 wide, kernel "
+           "5\n");
+    expect("  state of a sequence     35.1 kB\n");
+    verify(TEST_DATA "/models/deepseek-v32", false);
+    expect("  sparse index            3 heads, 14 wide; the best 24 keys of a query\n");
+    ck_assert_uint_eq(verify(SEEDLING, false), 0);
+    ck_assert_ptr_null(memmem(report.data, report.bytes, "recurrent", 9));
+    ck_assert_ptr_null(memmem(report.data, report.bytes, "sparse index", 12));
+}
+END_TEST
+
+// What a broken download leaves, and what a parser says of it.
+START_TEST(a_file_that_is_no_json_is_told_by_file_place_and_reason) {
+    static const struct {
+        const char *name, *content, *says;
+    } rows[] = {
+        {"tokenizer.json", "", "tokenizer.json: it is empty\n"},
+        {"tokenizer.json", "hello world",
+         "tokenizer.json: it is no JSON: it begins with \"hello world\"\n"},
+        {"tokenizer.json", "\x1f\x8b\x08", "tokenizer.json: it is no JSON: byte 0 is 0x1f\n"},
+        {"tokenizer.json", "{\"a\":\n 1 2}",
+         "tokenizer.json, line 2, column 4: '}' expected near '2'\n"},
+        {"tokenizer.json", "{\"a\": \"\xff\"}",
+         "tokenizer.json, line 1, column 7: unable to decode byte 0xff"},
+        {"tokenizer.json", "{\"a\": 1",
+         "tokenizer.json, line 1, column 7: '}' expected near end of file\n"},
+        {"config.json", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
+         "config.json: a Git LFS pointer stands in its place; git lfs pull fetches the file\n"},
+        {"model.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n",
+         "model.safetensors: a Git LFS pointer stands in its place; git lfs pull"},
+        {"tokenizer_config.json", "<html>",
+         "tokenizer_config.json: it is no JSON: it begins with \"<html>\"\n"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        struct folder_copy c;
+        folder_copy_make(&c, SEEDLING);
+        folder_copy_write(&c, rows[i].name, rows[i].content);
+        ck_assert_uint_ge(verify(c.folder, false), 1);
+        expect(rows[i].says);
+        folder_copy_remove(&c);
+    }
+}
+END_TEST
+
 START_TEST(every_part_is_looked_at_whatever_the_others_are_like) {
     struct folder_copy c;
     folder_copy_make(&c, SEEDLING);
@@ -133,6 +179,8 @@ END_TEST
 int main(void) {
     TCase *c = tcase_create("verify");
     tcase_add_test(c, a_folder_that_is_fine_is_told_in_one_table);
+    tcase_add_test(c, what_stands_beside_attention_has_a_line_of_its_own);
+    tcase_add_test(c, a_file_that_is_no_json_is_told_by_file_place_and_reason);
     tcase_add_test(c, every_part_is_looked_at_whatever_the_others_are_like);
     tcase_add_test(c, an_embedding_that_should_say_the_type_is_told_of_once_with_the_checkpoint);
     tcase_add_test(c, a_template_is_tried_with_a_message);
