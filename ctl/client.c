@@ -329,6 +329,7 @@ static bool run_streams(struct ctl *c, struct stream *streams, uint32_t concurre
         int active;
         curl_multi_perform(multi, &active);
         collect(multi, &running);
+        if (next == n && running == 0) break; // nothing is left that a wait could bring
         poll_streams(c, multi, next_due(answers, next, n, running == concurrency));
     }
     curl_multi_cleanup(multi);

@@ -12,18 +12,6 @@
 
 extern char **environ;
 
-static int help(void) {
-    printf("moectl chat PROMPT   ask one question and print the answer as it comes\n"
-           "moectl status        show the group, its queue, rates and workers\n"
-           "moectl bench         measure tokens per second at several concurrencies (CSV)\n"
-           "moectl experts       show how many tokens each expert computed\n"
-           "moectl ready         exit 0 when the leader can answer\n"
-           "moectl plan FOLDER   show how --workers N would be arranged for a model\n"
-           "moectl verify FOLDER look at a model's folder: exit 0 when it can be served\n\n");
-    options_print_help(&ctl_option_table, stdout);
-    return 0;
-}
-
 // The first key of a text of secrets as a header.
 static int make_header(struct ctl *c, const char *text, struct err_text *e) {
     struct secret_lines lines = {.at = text, .where = "the API key"};
@@ -113,9 +101,10 @@ int main(int argc, char **argv) {
     else if (asked == 'v')
         printf("moectl %s\n", MOESAIC_BUILD_ID), code = 0;
     else if (asked == 'h')
-        code = help();
+        options_print_help(&ctl_option_table, stdout), code = 0;
     else if (argc < 2 || first_flag == 1)
-        code = refuse("a command is needed before the flags", "");
+        code =
+            refuse(argc < 2 ? "a command is needed" : "a command is needed before the flags", "");
     else
         code = run_command(&c, argv[1], argument);
     secret_free(c.authorization);

@@ -64,7 +64,7 @@ struct process {
     struct api *api;
     struct secrets secrets;
     uint64_t descriptors; // that this process may have
-    char name[256], fingerprint[160], control_address[300];
+    char name[256], fingerprint[160], control_address[300], url[320];
 };
 
 // --- the engine's table over the leader
@@ -369,6 +369,9 @@ static int start_api(struct process *p, struct err_text *e) {
     if (rc != 0) return rc;
     log_listening("grpc listening", o->host, api_grpc_port(p->api));
     log_listening("http listening", o->host, port);
+    char address[300];
+    channel_address_make(address, sizeof address, o->host, port);
+    snprintf(p->url, sizeof p->url, "%s://%s", config.tls != NULL ? "https" : "http", address);
     return 0;
 }
 
@@ -430,7 +433,7 @@ static bool keep_workers(struct process *p, bool leaving) {
 
 // Serves until a signal asks to end; SIGUSR1 recounts what must add up.
 static void serve(struct process *p, const sigset_t *set) {
-    struct waits waits = {0};
+    struct waits waits = {.url = p->url};
     while (keep_workers(p, false)) {
         int64_t look_ns = local_wait_ns(p->local);
         const struct timespec look = {.tv_sec = look_ns / NS_PER_S, .tv_nsec = look_ns % NS_PER_S};

@@ -40,6 +40,12 @@ int file_open(struct file *out, const char *folder, const char *name, struct err
     if (!path_join(path, folder, name))
         return err_set(e, ERR_FATAL_IO, "the path of %.128s is longer than %d bytes", name,
                        PATH_BYTES_MAX);
+    struct stat st;
+    if (stat(folder, &st) != 0 && errno == ENOENT) // a mistyped folder is no missing file
+        return err_set(e, ERR_FATAL_IO, "cannot open %.200s: there is no folder %.200s", path,
+                       folder);
+    if (stat(folder, &st) == 0 && !S_ISDIR(st.st_mode))
+        return err_set(e, ERR_FATAL_IO, "cannot open %.200s: %.200s is no folder", path, folder);
     return open_path(out, path, name, e);
 }
 

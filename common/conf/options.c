@@ -360,13 +360,32 @@ int options_parse(const struct option_table *table, void *out, const struct opti
 
 // --- what a person reads
 
+#define HELP_COLUMNS 80
+
+// Words in lines of HELP_COLUMNS, each begun by the indent.
+static void print_wrapped(const char *text, int indent, FILE *to) {
+    int column = 0;
+    while (*text != '\0') {
+        size_t n = strcspn(text, " ");
+        bool fits = column > 0 && (size_t)column + 1 + n <= HELP_COLUMNS;
+        if (!fits) fprintf(to, "%s%*s", column > 0 ? "\n" : "", indent, "");
+        fprintf(to, "%s%.*s", fits ? " " : "", (int)n, text);
+        column = (fits ? column + 1 : indent) + (int)n;
+        text += n + strspn(text + n, " ");
+    }
+    fputc('\n', to);
+}
+
 void options_print_help(const struct option_table *table, FILE *to) {
-    fprintf(to, "Usage: %s%s [--name value]...\n\n%s\n\n", table->program, table->command,
-            table->summary);
-    fprintf(
-        to,
-        "Each option is also a variable (--max-model-len: MOESAIC_MAX_MODEL_LEN) and a key of the\n"
-        "YAML file given by --config. Flags win over variables, variables over the file.\n\n");
+    fprintf(to, "Usage: %s%s [--name value]...\n\n", table->program, table->command);
+    print_wrapped(table->summary, 0, to);
+    fprintf(to, "\n%s\n", table->example);
+    print_wrapped(
+        "Each option is also a variable (--max-model-len: MOESAIC_MAX_MODEL_LEN) and a key "
+        "of the YAML file given by --config. Flags win over variables, variables over the "
+        "file. Defaults stand in brackets.",
+        0, to);
+    fputc('\n', to);
     for (size_t i = 0; i < table->n_options; i++) {
         const struct option *o = &table->options[i];
         char variable[OPTION_NAME_BYTES_MAX + 16];
@@ -378,7 +397,8 @@ void options_print_help(const struct option_table *table, FILE *to) {
                     o->argument ? o->argument : "");
         if (o->choices != NULL) fprintf(to, " (%s)", o->choices);
         if (o->fallback != NULL) fprintf(to, " [%s]", o->fallback);
-        fprintf(to, "\n      %s\n", o->help);
+        fputc('\n', to);
+        print_wrapped(o->help, 6, to);
     }
     fprintf(to, "  --config FILE\n      YAML file of options.\n  --help, --version\n");
 }

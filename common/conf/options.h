@@ -65,7 +65,8 @@ enum option_foreign { OPTION_FOREIGN_NONE, OPTION_FOREIGN_PLAN, OPTION_FOREIGN_A
 struct option_table {
     const char *program; // "moe-leader"
     const char *command; // what stands before the flags, " COMMAND"; "": nothing
-    const char *summary;
+    const char *summary; // one paragraph
+    const char *example; // lines that a newcomer can copy, each with its end
     const struct option *options;
     size_t n_options;
     const struct option_table
@@ -87,7 +88,7 @@ struct option_input {
 int options_parse(const struct option_table *table, void *out, const struct option_input *input,
                   int *asked, struct err_text *e);
 
-void options_print_help(const struct option_table *table, FILE *to);
+void options_print_help(const struct option_table *table, FILE *to); // 80 columns
 void options_print_markdown(const struct option_table *table, FILE *to);
 
 const struct option *option_find(const struct option_table *table,

@@ -335,6 +335,8 @@ const struct option_table leader_option_table = {
     "moe-leader",
     "",
     "Serves a mixture-of-experts model: the API, the schedule and the plan of a group of workers.",
+    "  moe-leader --model /models/Qwen3-30B-A3B --local-workers 2    # all here\n"
+    "  moe-leader --model /models/Qwen3-30B-A3B --workers 2          # two join\n",
     leader_options,
     sizeof leader_options / sizeof leader_options[0],
     &worker_option_table,
@@ -344,17 +346,25 @@ const struct option_table worker_option_table = {
     "moe-worker",
     "",
     "Computes a slice of a mixture-of-experts model for a leader.",
+    "  moe-worker --leader HOST    # as often as the leader's --workers says\n",
     worker_options,
     sizeof worker_options / sizeof worker_options[0],
     &ctl_option_table,
     OPTION_FOREIGN_NONE};
 
-const struct option_table ctl_option_table = {"moectl",
-                                              " COMMAND",
-                                              "Talks to a leader: moectl chat PROMPT | status | "
-                                              "bench | experts | ready; and moectl plan | verify "
-                                              "FOLDER looks at a model's.",
-                                              ctl_options,
-                                              sizeof ctl_options / sizeof ctl_options[0],
-                                              &leader_option_table,
-                                              OPTION_FOREIGN_PLAN};
+const struct option_table ctl_option_table = {
+    "moectl",
+    " COMMAND",
+    "Talks to a leader: moectl chat PROMPT | status | bench | experts | ready; and moectl plan | "
+    "verify FOLDER looks at a model's.",
+    "  chat PROMPT    ask one question and print the answer as it comes\n"
+    "  status         show the group, its queue, rates and workers\n"
+    "  bench          measure tokens per second at several concurrencies (CSV)\n"
+    "  experts        show how many tokens each expert computed\n"
+    "  ready          exit 0 when the leader can answer\n"
+    "  plan FOLDER    show how --workers N would be arranged for a model\n"
+    "  verify FOLDER  look at a model's folder: exit 0 when it can be served\n",
+    ctl_options,
+    sizeof ctl_options / sizeof ctl_options[0],
+    &leader_option_table,
+    OPTION_FOREIGN_PLAN};

@@ -241,6 +241,16 @@ static void withdraw(struct channel_grpc_client *c) {
     pthread_mutex_unlock(&c->stream_lock);
 }
 
+// gRPC tells of the address, which is said already, and of who resolved it, before what was wrong.
+static const char *plain_reason(const char *text) {
+    static const char *const before[] = {"Failed to connect to remote host: ", "is_balancer=0: "};
+    for (size_t i = 0; i < sizeof before / sizeof before[0]; i++) {
+        const char *at = strstr(text, before[i]);
+        if (at != NULL && at[strlen(before[i])] != '\0') return at + strlen(before[i]);
+    }
+    return text;
+}
+
 static void report(struct channel_grpc_client *c) {
     const struct attempt *a = &c->attempt;
     if (a->opened) {
@@ -256,7 +266,7 @@ static void report(struct channel_grpc_client *c) {
         c->last_failure_ns = now_ns;
         const char *hint = grpc_tls_hint(c->base.config.tls, a->text);
         log_warn("channel", "cannot join %s yet: %s%s%s%s; trying again", c->base.config.address,
-                 a->text, hint != NULL ? " (" : "", hint != NULL ? hint : "",
+                 plain_reason(a->text), hint != NULL ? " (" : "", hint != NULL ? hint : "",
                  hint != NULL ? ")" : "");
     }
 }

@@ -204,6 +204,14 @@ def test_wrong_loads_are_refused_by_name(cluster, flags, word):
     assert result.stdout == "" or flags[0] == "--rate", "nothing is measured"
 
 
+def test_a_row_ends_with_its_last_answer(cluster):
+    """Not a second later, which would count as time in which nothing was said."""
+    command = [BUILD / "moectl", "bench", "--url", cluster.url, "--concurrency", "1,2,3", "--requests", "1", "--max-tokens", "1"]
+    rows = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split("\n")[1:4]
+    spare = [float(row.split(",")[4]) - float(row.split(",")[7]) / 1000 for row in rows]  # seconds, ttft_p99_ms
+    assert min(spare) < 0.9, rows
+
+
 def test_failures_are_an_exit_code(cluster):
     for flags in (["--concurrency", "2", "--requests", "3"], ["--rate", "20", "--duration", "0.1"]):
         command = [BUILD / "moectl", "bench", "--url", cluster.url, "--model", "another", *flags]

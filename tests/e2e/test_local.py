@@ -58,6 +58,8 @@ def lead(*flags, program=BUILD / "moe-leader", env=None):
 def test_one_command_serves_heals_and_drains():
     with local(2, "--max-num-seqs", "3") as cluster:
         assert answers(cluster)
+        says = rf"info  leader main: serving url {cluster.url} model seedling after_s [\d.]+\n"
+        wait_for("the line that says where", lambda: re.search(says, cluster.leader.log()))
         log = cluster.leader.log()
         workers = started(log)
         assert sorted(workers) == ["local-0", "local-1"]

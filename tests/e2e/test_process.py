@@ -27,7 +27,8 @@ def leader(*flags):
     (["--model", str(MODEL), "--max-model-len", "4096"], 2, "2048"),
     (["--model", str(MODEL), "--data-parallel-size", "2", "--tensor-parallel-size", "1", "--expert-parallel-size", "4"], 2, "--expert-parallel-size"),
     (["--model", str(MODEL), "--host", "[::1]"], 2, "without brackets"),
-    (["--model", "/nowhere"], 1, "/nowhere"),
+    (["--model", "/nowhere"], 1, "there is no folder /nowhere"),
+    (["--model", str(MODEL / "config.json")], 1, "config.json is no folder"),
 ])
 def test_wrong_options_are_refused_by_name(flags, code, word):
     result = leader(*flags)
@@ -70,7 +71,7 @@ def test_a_name_that_nobody_knows_is_one_piece_of_news():
     try:
         wait_for("a failed attempt", lambda: "cannot join nowhere.invalid:8500" in worker.log())
         # gRPC names the look-up that failed last, by chance that for IPv4 or IPv6.
-        assert "qtype" not in worker.log()
+        assert "qtype" not in worker.log() and "C-ares status" not in worker.log()
     finally:
         worker.end()
 

@@ -229,6 +229,29 @@ START_TEST(help_names_every_option) {
 }
 END_TEST
 
+// But for lists of choices, which cannot be broken.
+START_TEST(help_keeps_to_eighty_columns_and_loses_no_word) {
+    static const struct option_table *const tables[] = {&leader_option_table, &worker_option_table,
+                                                        &ctl_option_table};
+    for (int i = 0; i < 3; i++) {
+        char *text = NULL, words[4096];
+        size_t bytes, n = 0;
+        FILE *to = open_memstream(&text, &bytes);
+        options_print_help(tables[i], to);
+        fclose(to);
+        for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+            ck_assert_msg(strlen(line) <= 80 || strchr(line, '|') != NULL, "%s", line);
+            if (strncmp(line, "      ", 6) == 0 && n + strlen(line) < sizeof words - 1)
+                n += (size_t)snprintf(words + n, sizeof words - n, "%s%s", n > 0 ? " " : "",
+                                      line + 6);
+        }
+        const char *first = tables[i]->options[0].help;
+        ck_assert_msg(strncmp(words, first, strlen(first)) == 0, "%.200s", words);
+        free(text);
+    }
+}
+END_TEST
+
 START_TEST(a_secret_comes_from_a_variable_only_and_no_message_shows_it) {
     ck_assert_int_eq(parse_leader(NONE, LIST("MOESAIC_API_KEY=sesame", "VLLM_API_KEY=other")), 0);
     ck_assert_str_eq(leader.api_key, "sesame");
@@ -279,6 +302,7 @@ int main(void) {
     tcase_add_test(tc, sizes_take_binary_and_decimal_units);
     tcase_add_test(tc, bad_yaml_is_refused_by_file_and_line);
     tcase_add_test(tc, help_names_every_option);
+    tcase_add_test(tc, help_keeps_to_eighty_columns_and_loses_no_word);
     tcase_add_test(tc, a_secret_comes_from_a_variable_only_and_no_message_shows_it);
     tcase_add_test(tc, the_documents_are_made_from_the_tables);
     suite_add_tcase(suite, tc);

@@ -76,7 +76,7 @@ START_TEST(a_file_that_is_no_json_is_told_by_file_place_and_reason) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         struct folder_copy c;
-        folder_copy_make(&c, SEEDLING);
+        folder_copy_make(&c, TEST_DATA "/models/tiny-mixtral");
         folder_copy_write(&c, rows[i].name, rows[i].content);
         ck_assert_uint_ge(verify(c.folder, false), 1);
         expect(rows[i].says);
