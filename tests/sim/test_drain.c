@@ -1,9 +1,7 @@
 // test_drain.c: a worker is asked to stop under load: what runs ends as ever, what waits waits for
 // the group's return, and nothing is lost.
-#include <check.h>
-#include <stdlib.h>
-
 #include "common/base/log.h"
+#include "tests/harness/suite.h"
 #include "tests/sim/cluster.h"
 
 #define N_JOBS 16
@@ -103,11 +101,8 @@ int main(void) {
                         0, 4);
     Suite *suite = suite_create("sim_drain");
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     job_pool_finish(&pool);
     model_cache_close(&model);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return code;
 }

@@ -1,11 +1,10 @@
 // test_join.c: workers and leader meet: again after a leader's death, with one that took another's
 // place, and not at all when they do not fit each other.
-#include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "tests/harness/suite.h"
 #include "tests/sim/cluster.h"
 #include "worker/worker.h"
 
@@ -128,11 +127,8 @@ int main(void) {
     tcase_add_test(tcase, workers_whose_model_differs_from_the_leaders_load_nothing_and_stay);
     tcase_add_test(tcase, worker_with_unknown_kernels_does_not_start);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     job_pool_finish(&pool);
     model_cache_close(&model);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return code;
 }

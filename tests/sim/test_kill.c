@@ -1,12 +1,11 @@
 // test_kill.c: a worker is killed under load: requests pause, go on when the group has formed
 // again, and their answers are as if nothing had been; when none forms in time, they end with one
 // error.
-#include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
+#include "tests/harness/suite.h"
 #include "tests/sim/cluster.h"
 
 #define N_JOBS 16
@@ -161,11 +160,8 @@ int main(void) {
     tcase_add_test(tcase, paused_worker_is_lost_after_three_missed_beats_and_joins_again);
     tcase_add_test(tcase, group_forms_again_when_every_worker_was_killed);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     job_pool_finish(&pool);
     model_cache_close(&model);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return code;
 }

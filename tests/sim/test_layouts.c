@@ -3,14 +3,12 @@
 // when workers are killed on the way.
 //
 // SIM_SEEDS below 1000 (sanitizer builds) takes fewer requests and every fifth layout.
-#include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/model/legal.h"
+#include "tests/harness/suite.h"
+#include "tests/sim/halves.h"
 #include "tests/sim/storm.h"
 
 #define N_JOBS 64
@@ -127,30 +125,21 @@ static int run_model(const char *name, uint32_t first) {
     tcase_add_loop_test(tcase, answers_are_equal_when_workers_of_a_layout_are_killed, 0,
                         (int)n_layouts);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     job_pool_finish(&pool);
     model_cache_close(&model);
-    return failed;
+    return code;
 }
 
 static int run_models(uint32_t first) {
-    int failed = 0;
+    int code = EXIT_SUCCESS;
     for (uint32_t i = 0; i < sizeof folders / sizeof *folders; i++)
-        failed += run_model(folders[i], first);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+        code |= run_model(folders[i], first);
+    return code;
 }
 
-// A simulated cluster uses one core, so two processes share the layouts.
 int main(void) {
-    int other_status = 0;
     log_setup("sim", LOG_SILENT);
     full = storm_setting("SIM_SEEDS", FULL_SEEDS) >= FULL_SEEDS;
-    pid_t other = fork();
-    if (other == 0) return run_models(1);
-    int code = run_models(0);
-    bool ended = other > 0 && waitpid(other, &other_status, 0) == other;
-    return ended && WIFEXITED(other_status) && WEXITSTATUS(other_status) == 0 ? code : EXIT_FAILURE;
+    return sim_run_halves(run_models);
 }

@@ -3,16 +3,14 @@
 //
 // SIM_SEEDS below 1000 (sanitizer builds) shortens prompts and drops the slowest variations; the
 // full matrix runs in release.
-#include <check.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "tests/harness/suite.h"
+#include "tests/sim/halves.h"
 #include "tests/sim/storm.h"
 
 #define N_JOBS 64
@@ -148,32 +146,23 @@ static int run_model(uint32_t index) {
     tcase_add_test(tcase, different_requests_have_different_digests);
     tcase_add_loop_test(tcase, answers_are_equal_however_the_group_is_made, 0, N_VARIATIONS);
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     job_pool_finish(&pool);
     model_cache_close(&model);
-    return failed;
+    return code;
 }
 
 // Every second model.
 static int run_models(uint32_t first) {
-    int failed = 0;
+    int code = EXIT_SUCCESS;
     for (uint32_t i = first; i < N_MODELS; i += 2) {
-        if (i < 2 || full) failed += run_model(i);
+        if (i < 2 || full) code |= run_model(i);
     }
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return code;
 }
 
-// A simulated cluster uses one core, so two processes share the models.
 int main(void) {
-    int other_status = 0;
     log_setup("sim", LOG_SILENT);
     full = storm_setting("SIM_SEEDS", FULL_SEEDS) >= FULL_SEEDS;
-    pid_t other = fork();
-    if (other == 0) return run_models(1);
-    int code = run_models(0);
-    bool ended = other > 0 && waitpid(other, &other_status, 0) == other;
-    return ended && WIFEXITED(other_status) && WEXITSTATUS(other_status) == 0 ? code : EXIT_FAILURE;
+    return sim_run_halves(run_models);
 }

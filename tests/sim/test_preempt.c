@@ -1,10 +1,8 @@
 // test_preempt.c: requests that together need twice the KV blocks that there are: all of them end,
 // none waits for ever, and their answers are as if each had been alone; of a model that attends and
 // of those that keep states in their slots, too.
-#include <check.h>
-#include <stdlib.h>
-
 #include "common/base/log.h"
+#include "tests/harness/suite.h"
 #include "tests/sim/cluster.h"
 
 #define N_JOBS 12
@@ -93,13 +91,10 @@ int main(void) {
     tcase_add_loop_test(tcase, a_worker_killed_under_such_a_load_changes_no_answer, 0, N_MODELS);
     Suite *suite = suite_create("sim_preempt");
     suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int code = suite_run(suite);
     for (int m = 0; m < N_MODELS; m++) {
         job_pool_finish(&pools[m]);
         model_cache_close(&models[m]);
     }
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    return code;
 }
