@@ -17,6 +17,7 @@ void decoder_refuse_quantised(struct config_reader *r) {
 }
 
 void decoder_enter_text(struct config_reader *r) {
+    decoder_refuse_quantised(r);
     const json_t *text = config_value(r, "text_config");
     if (!json_is_object(text)) {
         config_refuse(r, "text_config must be an object");
@@ -135,6 +136,29 @@ bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_
     else if (inside != NULL)
         n = snprintf(buf, buf_bytes, "%s.%u.%s", layers, ref->layer, inside);
     return n > 0 && (uint32_t)n < buf_bytes;
+}
+
+bool decoder_mixtral_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                          uint32_t buf_bytes) {
+    static const struct decoder_names names = {
+        .in_layer = {[TENSOR_ROUTER] = "block_sparse_moe.gate.weight"},
+        .experts = "block_sparse_moe.experts",
+        .in_expert = {[TENSOR_EXPERT_GATE] = "w1.weight",
+                      [TENSOR_EXPERT_UP] = "w3.weight",
+                      [TENSOR_EXPERT_DOWN] = "w2.weight"},
+    };
+    (void)spec;
+    return decoder_tensor_name(&names, ref, buf, buf_bytes);
+}
+
+bool decoder_mlp_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                      uint32_t buf_bytes) {
+    static const struct decoder_names names = {
+        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
+        .experts = "mlp.experts",
+    };
+    (void)spec;
+    return decoder_tensor_name(&names, ref, buf, buf_bytes);
 }
 
 void place_half(struct tensor_place *place, bool second) {

@@ -27,7 +27,8 @@ void decoder_read(struct config_reader *r, struct model_spec *spec,
                   const struct decoder_defaults *d);
 
 void decoder_refuse_quantised(struct config_reader *r);
-// From a multimodal model's object to that of its text model, text_config.
+// From a multimodal model's object, which may not say that it is quantised, to that of its text
+// model, text_config.
 void decoder_enter_text(struct config_reader *r);
 // The rotary part of it, once head_dim is known. Old files have rope_theta and rope_scaling, new
 // ones the object rope_parameters with both. Of two objects rope_scaling counts.
@@ -43,8 +44,9 @@ const char *decoder_rope_key(const struct config_reader *r);
 // is mscale_all_dim; 1 without it.
 float decoder_yarn_scale(const struct config_reader *r, const struct rope_spec *rope);
 
-// Layers with experts: every decoder_sparse_step-th, except those of mlp_only_layers.
-void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec);
+// Layers with experts: every decoder_sparse_step-th, except those of mlp_only_layers. Reads the
+// width of the dense ones, where there are any; whether any have experts.
+bool decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec);
 // All layers are of one kind.
 void decoder_all_layers(struct model_spec *spec, enum ffn_kind kind);
 // The first first_k_dense_replace layers are dense, the others have experts.
@@ -62,6 +64,10 @@ void decoder_read_sigmoid_router(struct config_reader *r, struct model_spec *spe
                                  const struct router_spec *d);
 // moe_intermediate_size, and the width of as many shared experts as the key says.
 void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const char *key);
+// A shared expert whose weight the row decides, as wide as shared_expert_intermediate_size.
+void decoder_read_gated_shared(struct config_reader *r, struct model_spec *spec);
+// The number of experts, num_experts_per_tok and weights from a softmax over the chosen logits.
+void decoder_read_chosen_router(struct config_reader *r, struct model_spec *spec);
 // The number of experts, num_experts_per_tok and a softmax over all, whose chosen weights are
 // divided by their sum where renorm says so.
 void decoder_read_softmax_router(struct config_reader *r, struct model_spec *spec, bool renorm);
@@ -93,6 +99,12 @@ struct decoder_names {
 // The name of a tensor, or false when the family has none of its kind. buf too small is false too.
 bool decoder_tensor_name(const struct decoder_names *names, const struct tensor_ref *ref, char *buf,
                          uint32_t buf_bytes);
+// struct family's tensor_name where experts have the names of Mixtral's ("block_sparse_moe", w1, w3
+// and w2), or the usual ones of "mlp.experts" with the router "mlp.gate".
+bool decoder_mixtral_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                          uint32_t buf_bytes);
+bool decoder_mlp_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
+                      uint32_t buf_bytes);
 
 // Places of matrices in checkpoints that hold several together (struct tensor_place). Each takes
 // the place of the matrix alone, and says where it is in the larger tensor.

@@ -45,7 +45,7 @@ bool decoder_is_later_layer(const struct model_spec *spec, const char *name) {
            layer - spec->n_layers < spec->n_later_layers;
 }
 
-void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec) {
+static void read_sparse_layers(struct config_reader *r, struct model_spec *spec) {
     uint32_t step = config_size_or(r, "decoder_sparse_step", LAYERS_MAX, 1);
     if (r->rc != 0) return;
     for (uint32_t i = 0; i < spec->n_layers; i++)
@@ -64,6 +64,14 @@ void decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec
         else
             spec->ffn[layer] = FFN_DENSE;
     }
+}
+
+bool decoder_read_sparse_layers(struct config_reader *r, struct model_spec *spec) {
+    read_sparse_layers(r, spec);
+    if (r->rc != 0) return false;
+    if (decoder_has_layer(spec, FFN_DENSE))
+        spec->inner_dense = config_size(r, "intermediate_size", INNER_MAX);
+    return decoder_has_layer(spec, FFN_MOE);
 }
 
 void decoder_refuse_window(struct config_reader *r, const struct model_spec *spec) {
@@ -105,6 +113,21 @@ void decoder_read_shared(struct config_reader *r, struct model_spec *spec, const
     uint32_t n = config_count_or(r, key, EXPERTS_MAX, 0);
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
     spec->shared.inner = n * spec->inner_expert;
+}
+
+void decoder_read_gated_shared(struct config_reader *r, struct model_spec *spec) {
+    spec->shared = (struct shared_spec){
+        .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
+}
+
+void decoder_read_chosen_router(struct config_reader *r, struct model_spec *spec) {
+    spec->router = (struct router_spec){
+        .n_experts = decoder_read_experts(r),
+        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
+        .score = ROUTER_RAW,
+        .weights = WEIGHTS_SOFTMAX,
+        .scale = 1.0f,
+    };
 }
 
 void decoder_read_softmax_router(struct config_reader *r, struct model_spec *spec, bool renorm) {

@@ -37,14 +37,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     spec->activation = ACT_CLAMPED;
     spec->act_alpha = config_real_or(&r, "swiglu_alpha", 1.702f);
     spec->act_limit = config_real_or(&r, "swiglu_limit", 7.0f);
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(&r),
-        .top_k = config_size(&r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_RAW,
-        .bias = true,
-        .weights = WEIGHTS_SOFTMAX,
-        .scale = 1.0f,
-    };
+    decoder_read_chosen_router(&r, spec);
+    spec->router.bias = true;
     decoder_all_layers(spec, FFN_MOE);
     return r.rc;
 }

@@ -19,13 +19,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     // Only the class with "shared" in its name reads this key; the other's files do not have it.
     if (json_integer_value(config_value(&r, "shared_intermediate_size")) != 0)
         spec->shared.inner = config_size(&r, "shared_intermediate_size", INNER_MAX);
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(&r),
-        .top_k = config_size(&r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_RAW,
-        .weights = WEIGHTS_SOFTMAX,
-        .scale = 1.0f,
-    };
+    decoder_read_chosen_router(&r, spec);
     decoder_all_layers(spec, FFN_MOE);
     return r.rc;
 }

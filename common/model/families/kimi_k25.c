@@ -19,7 +19,6 @@ static void say_where(struct err_text *e) {
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
-    decoder_refuse_quantised(&r);
     bool tied = config_flag_or(&r, "tie_word_embeddings", false);
     decoder_enter_text(&r);
     if (r.rc == 0 && (r.rc = family_deepseek_mla.read(spec, r.object, e)) != 0) say_where(e);

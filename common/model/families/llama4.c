@@ -60,11 +60,8 @@ static void read_attention(struct config_reader *r, struct model_spec *spec) {
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
-    if (is_nested(spec)) {
-        decoder_refuse_quantised(&r);
-        decoder_enter_text(&r);
-        if (r.rc != 0) return r.rc;
-    }
+    if (is_nested(spec)) decoder_enter_text(&r);
+    if (r.rc != 0) return r.rc;
     decoder_read(&r, spec,
                  &(struct decoder_defaults){.max_position = 131072,
                                             .rope_theta = 500000.0f,

@@ -28,16 +28,10 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
 
 static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
                         uint32_t buf_bytes) {
-    static const struct decoder_names names = {
-        .in_layer = {[TENSOR_ROUTER] = "block_sparse_moe.gate.weight",
-                     [TENSOR_SELECTION_BIAS] = "block_sparse_moe.e_score_correction_bias"},
-        .experts = "block_sparse_moe.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "w1.weight",
-                      [TENSOR_EXPERT_UP] = "w3.weight",
-                      [TENSOR_EXPERT_DOWN] = "w2.weight"},
-    };
-    (void)spec;
-    return decoder_tensor_name(&names, ref, buf, buf_bytes);
+    static const struct decoder_names bias = {
+        .in_layer = {[TENSOR_SELECTION_BIAS] = "block_sparse_moe.e_score_correction_bias"}};
+    return ref->kind == TENSOR_SELECTION_BIAS ? decoder_tensor_name(&bias, ref, buf, buf_bytes)
+                                              : decoder_mixtral_name(spec, ref, buf, buf_bytes);
 }
 
 const struct family family_minimax_m2 = {

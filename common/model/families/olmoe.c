@@ -17,18 +17,8 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     return r.rc;
 }
 
-static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
-                        uint32_t buf_bytes) {
-    static const struct decoder_names names = {
-        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
-        .experts = "mlp.experts",
-    };
-    (void)spec;
-    return decoder_tensor_name(&names, ref, buf, buf_bytes);
-}
-
 const struct family family_olmoe = {
     .names = (const struct model_name[]){{"OlmoeForCausalLM", "olmoe"}, {NULL, NULL}},
     .read = read,
-    .tensor_name = tensor_name,
+    .tensor_name = decoder_mlp_name,
 };

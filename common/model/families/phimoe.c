@@ -29,23 +29,10 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     return r.rc;
 }
 
-static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
-                        uint32_t buf_bytes) {
-    static const struct decoder_names names = {
-        .in_layer = {[TENSOR_ROUTER] = "block_sparse_moe.gate.weight"},
-        .experts = "block_sparse_moe.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "w1.weight",
-                      [TENSOR_EXPERT_UP] = "w3.weight",
-                      [TENSOR_EXPERT_DOWN] = "w2.weight"},
-    };
-    (void)spec;
-    return decoder_tensor_name(&names, ref, buf, buf_bytes);
-}
-
 const struct family family_phimoe = {
     .names = (const struct model_name[]){{"PhimoeForCausalLM", "phimoe"},
                                          {"PhiMoEForCausalLM", "phimoe"},
                                          {NULL, NULL}},
     .read = read,
-    .tensor_name = tensor_name,
+    .tensor_name = decoder_mixtral_name,
 };

@@ -5,8 +5,7 @@
 
 static void read_experts(struct config_reader *r, struct model_spec *spec) {
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
-    spec->shared = (struct shared_spec){
-        .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
+    decoder_read_gated_shared(r, spec);
     decoder_read_softmax_router(r, spec, config_flag_or(r, "norm_topk_prob", false));
 }
 
@@ -17,11 +16,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                      .max_position = 32768, .rope_theta = 10000.0f, .norm_eps = 1e-6f});
     spec->attn_bias = config_flag_or(&r, "qkv_bias", true);
     decoder_refuse_window(&r, spec);
-    decoder_read_sparse_layers(&r, spec);
-    if (r.rc != 0) return r.rc;
-    if (decoder_has_layer(spec, FFN_DENSE))
-        spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
-    if (decoder_has_layer(spec, FFN_MOE)) read_experts(&r, spec);
+    if (decoder_read_sparse_layers(&r, spec)) read_experts(&r, spec);
     return r.rc;
 }
 

@@ -21,8 +21,7 @@ static void read_ffn(struct config_reader *r, struct model_spec *spec) {
         return;
     }
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
-    spec->shared = (struct shared_spec){
-        .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
+    decoder_read_gated_shared(r, spec);
     spec->router = (struct router_spec){
         .n_experts = config_size(r, "num_experts", EXPERTS_MAX),
         .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
@@ -48,11 +47,8 @@ static void read_tied(struct config_reader *r, struct model_spec *spec, const js
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
     struct config_reader r = {.object = config, .file = "config.json", .e = e};
-    if (is_nested(spec)) {
-        decoder_refuse_quantised(&r);
-        decoder_enter_text(&r);
-        if (r.rc != 0) return r.rc;
-    }
+    if (is_nested(spec)) decoder_enter_text(&r);
+    if (r.rc != 0) return r.rc;
     decoder_read(&r, spec,
                  &(struct decoder_defaults){.max_position = 32768,
                                             .rope_theta = 10000.0f,

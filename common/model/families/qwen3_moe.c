@@ -16,26 +16,12 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
     spec->qk_norm = QK_NORM_HEAD;
     decoder_read_attention_bias(&r, spec, false);
     decoder_refuse_window(&r, spec);
-    decoder_read_sparse_layers(&r, spec);
-    if (r.rc != 0) return r.rc;
-    if (decoder_has_layer(spec, FFN_DENSE))
-        spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
-    if (decoder_has_layer(spec, FFN_MOE)) read_experts(&r, spec);
+    if (decoder_read_sparse_layers(&r, spec)) read_experts(&r, spec);
     return r.rc;
-}
-
-static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *ref, char *buf,
-                        uint32_t buf_bytes) {
-    static const struct decoder_names names = {
-        .in_layer = {[TENSOR_ROUTER] = "mlp.gate.weight"},
-        .experts = "mlp.experts",
-    };
-    (void)spec;
-    return decoder_tensor_name(&names, ref, buf, buf_bytes);
 }
 
 const struct family family_qwen3_moe = {
     .names = (const struct model_name[]){{"Qwen3MoeForCausalLM", "qwen3_moe"}, {NULL, NULL}},
     .read = read,
-    .tensor_name = tensor_name,
+    .tensor_name = decoder_mlp_name,
 };

@@ -7,15 +7,8 @@
 
 static void read_experts(struct config_reader *r, struct model_spec *spec) {
     spec->inner_expert = config_size(r, "moe_intermediate_size", INNER_MAX);
-    spec->shared = (struct shared_spec){
-        .inner = config_size(r, "shared_expert_intermediate_size", INNER_MAX), .gated = true};
-    spec->router = (struct router_spec){
-        .n_experts = decoder_read_experts(r),
-        .top_k = config_size(r, "num_experts_per_tok", EXPERTS_MAX),
-        .score = ROUTER_SOFTMAX,
-        .renorm = config_flag_or(r, "norm_topk_prob", true) ? RENORM_L1 : RENORM_NONE,
-        .scale = 1.0f,
-    };
+    decoder_read_gated_shared(r, spec);
+    decoder_read_softmax_router(r, spec, config_flag_or(r, "norm_topk_prob", true));
 }
 
 static int read(struct model_spec *spec, const struct json_t *config, struct err_text *e) {
@@ -27,11 +20,7 @@ static int read(struct model_spec *spec, const struct json_t *config, struct err
                                             .partial_rotary = 0.25f});
     decoder_read_hybrid(&r, spec);
     spec->delta.by_head = true;
-    decoder_read_sparse_layers(&r, spec);
-    if (r.rc != 0) return r.rc;
-    if (decoder_has_layer(spec, FFN_DENSE))
-        spec->inner_dense = config_size(&r, "intermediate_size", INNER_MAX);
-    if (decoder_has_layer(spec, FFN_MOE)) read_experts(&r, spec);
+    if (decoder_read_sparse_layers(&r, spec)) read_experts(&r, spec);
     return r.rc;
 }
 
@@ -46,14 +35,9 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
                      [TENSOR_DELTA_NORM] = "linear_attn.norm.weight",
                      [TENSOR_DELTA_OUT] = "linear_attn.out_proj.weight",
                      [TENSOR_ROUTER] = "mlp.gate.weight",
-                     [TENSOR_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
-                     [TENSOR_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
-                     [TENSOR_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
                      [TENSOR_SHARED_WEIGHT] = "mlp.shared_expert_gate.weight"},
         .experts = "mlp.experts",
-        .in_expert = {[TENSOR_EXPERT_GATE] = "gate_proj.weight",
-                      [TENSOR_EXPERT_UP] = "up_proj.weight",
-                      [TENSOR_EXPERT_DOWN] = "down_proj.weight"},
+        .shared = "mlp.shared_expert",
     };
     (void)spec;
     return decoder_tensor_name(&names, ref, buf, buf_bytes);
