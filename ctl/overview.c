@@ -154,6 +154,11 @@ static void queue(struct buf *out, struct buf *line, const json_t *status) {
     buf_text(line, ", ");
     count(line, kv, "block_tokens", "tokens each");
     finish_line(out, line);
+    if (number_at(kv, "snapshots") <= 0) return; // of models that keep states alone
+    label(line, "snapshots");
+    count(line, kv, "snapshots_used", "of ");
+    count(line, kv, "snapshots", "states kept");
+    finish_line(out, line);
 }
 
 static void quantiles(struct buf *line, const json_t *o, const char *what) {

@@ -43,6 +43,13 @@ uint64_t arrange_memory(const struct leader_options *o, const char *given) {
     return cgroup_memory_bytes() / o->local_workers;
 }
 
+// Of each worker, as far as that is known before one has joined.
+static uint64_t snapshot_bytes(const struct leader_options *o, uint64_t memory_bytes) {
+    const struct memory_share *share = &o->state_cache_memory;
+    if (!o->enable_prefix_caching) return 0;
+    return share->bytes != 0 ? share->bytes : memory_bytes / 100 * share->percent;
+}
+
 static void print(const struct layout_table *table, const struct layout_need *need) {
     struct buf text;
     buf_init(&text, 0);
@@ -70,9 +77,11 @@ static void explain(const struct layout *l, const struct leader_options *o,
 int arrange_layout(struct layout *out, const struct leader_options *o,
                    const struct footprint_model *model, struct err_text *e) {
     const struct layout_wish wish = wish_of(&o->parallel);
+    uint64_t memory_bytes = arrange_memory(o, getenv("MOESAIC_MEMORY"));
     const struct layout_need need = {.model = model,
                                      .n_tokens = o->max_model_len,
-                                     .memory_bytes = arrange_memory(o, getenv("MOESAIC_MEMORY"))};
+                                     .memory_bytes = memory_bytes,
+                                     .snapshot_bytes = snapshot_bytes(o, memory_bytes)};
     int err = layout_choose(out, &wish, &need, e);
     if (err == 0) explain(out, o, &need);
     return err;

@@ -13,7 +13,8 @@ static void send_form(struct members *m, const struct member *k) {
     Moesaic__Control__V1__Form f = MOESAIC__CONTROL__V1__FORM__INIT;
     f.epoch = m->epoch;
     f.nonce = m->nonce;
-    f.kv_blocks = k->kv_blocks;
+    f.kv_blocks = k->room.kv_blocks;
+    f.snapshots = k->room.snapshots;
     f.host_index = k->host_index;
     f.n_on_host = k->n_on_host;
     join_down down = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
@@ -34,41 +35,50 @@ static void send_close(struct members *m, const struct member *k, const char *re
 
 // What all slots can fill bounds the leader's accounts, of about a hundred bytes a block, where a
 // small model's blocks are small. It bounds the prefix cache as well, which could use more.
-static uint32_t blocks_of_use(const struct leader_config *c) {
+static struct rank_room room_of_use(const struct leader_config *c) {
     uint64_t most = (uint64_t)c->max_num_seqs * pages_needed(c->max_model_len);
     if (c->kv_blocks_max != 0 && c->kv_blocks_max < most) most = c->kv_blocks_max;
-    return most < KV_BLOCKS_MAX ? (uint32_t)most : KV_BLOCKS_MAX;
+    return (struct rank_room){most < KV_BLOCKS_MAX ? (uint32_t)most : KV_BLOCKS_MAX,
+                              c->snapshots_max != 0 ? c->snapshots_max : SNAPSHOTS_MAX};
+}
+
+static struct rank_room lesser(struct rank_room a, struct rank_room b) {
+    return (struct rank_room){a.kv_blocks < b.kv_blocks ? a.kv_blocks : b.kv_blocks,
+                              a.snapshots < b.snapshots ? a.snapshots : b.snapshots};
 }
 
 // Where a rank's memory is a share of what is free, the ranks of one machine measured the same
 // memory: the least of what they saw is divided among them.
 static void share_host(struct members *m, struct member *k) {
-    uint32_t least = k->kv_blocks_held;
+    struct rank_room least = k->held;
     k->host_index = k->n_on_host = 0;
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct member *other = &m->ranks[i];
         if (strcmp(other->host, k->host) != 0) continue;
         if (other < k) k->host_index++;
         k->n_on_host++;
-        if (other->kv_blocks_held < least) least = other->kv_blocks_held;
+        least = lesser(least, other->held);
     }
-    bool percent = m->config.leader->kv_cache_bytes == 0;
-    uint32_t blocks = percent ? least / k->n_on_host : k->kv_blocks_held;
-    uint32_t most = blocks_of_use(m->config.leader);
-    if (blocks == 0) blocks = 1;
-    k->kv_blocks = blocks < most ? blocks : most;
+    const struct leader_config *c = m->config.leader;
+    struct rank_room share = {least.kv_blocks / k->n_on_host, least.snapshots / k->n_on_host};
+    if (c->kv_cache_bytes != 0) share.kv_blocks = k->held.kv_blocks;
+    if (c->snapshot_bytes != 0) share.snapshots = k->held.snapshots;
+    if (share.kv_blocks == 0) share.kv_blocks = 1;
+    if (share.snapshots > share.kv_blocks) share.snapshots = share.kv_blocks; // one each at most
+    k->room = lesser(share, room_of_use(c));
 }
 
-// The ranks of a DP group hold the same blocks: as many as the least of them.
+// The ranks of a DP group hold the same blocks, and states of the same sequences: as many as the
+// least of them.
 static void share_group(struct members *m) {
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct layout_place place = layout_place(&m->layout, i);
         struct member *first = &m->ranks[layout_rank(&m->layout, 0, place.dp, 0)];
-        if (m->ranks[i].kv_blocks < first->kv_blocks) first->kv_blocks = m->ranks[i].kv_blocks;
+        first->room = lesser(first->room, m->ranks[i].room);
     }
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         const struct layout_place place = layout_place(&m->layout, i);
-        m->ranks[i].kv_blocks = m->ranks[layout_rank(&m->layout, 0, place.dp, 0)].kv_blocks;
+        m->ranks[i].room = m->ranks[layout_rank(&m->layout, 0, place.dp, 0)].room;
     }
 }
 
@@ -198,10 +208,10 @@ static void group_ready(struct members *m) {
     m->stage = STAGE_READY;
     m->stage_deadline_ns = NO_DEADLINE;
     m->version++;
-    uint32_t *kv_blocks = arena_alloc(&m->arena, m->layout.dp * sizeof *kv_blocks);
-    for (uint32_t i = 0; kv_blocks != NULL && i < m->layout.dp; i++)
-        kv_blocks[i] = m->ranks[layout_rank(&m->layout, 0, i, 0)].kv_blocks;
-    if (kv_blocks == NULL || m->config.io.ready(m->config.io.context, m->epoch, kv_blocks) != 0) {
+    struct rank_room *rooms = arena_alloc(&m->arena, m->layout.dp * sizeof *rooms);
+    for (uint32_t i = 0; rooms != NULL && i < m->layout.dp; i++)
+        rooms[i] = m->ranks[layout_rank(&m->layout, 0, i, 0)].room;
+    if (rooms == NULL || m->config.io.ready(m->config.io.context, m->epoch, rooms) != 0) {
         form_close(m, NULL, "the leader has no memory for the group's tables");
         return;
     }

@@ -168,6 +168,8 @@ static void send_welcome(struct members *m, const struct member *k) {
     w.max_model_len = c->max_model_len;
     w.kv_cache_bytes = c->kv_cache_bytes;
     w.kv_cache_percent = c->kv_cache_percent;
+    w.snapshot_bytes = c->no_prefix_caching ? 0 : c->snapshot_bytes;
+    w.snapshot_percent = c->no_prefix_caching ? 0 : c->snapshot_percent;
     w.digest = c->digest;
     join_down down = MOESAIC__CONTROL__V1__JOIN_DOWN__INIT;
     down.kind_case = MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_WELCOME;
@@ -214,7 +216,7 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     k->bytes_done = k->bytes_total = k->steps = 0;
     k->bytes_sent = k->bytes_received = 0;
     m->counts.joined++;
-    k->kv_blocks = k->kv_blocks_held = 0;
+    k->room = k->held = (struct rank_room){0};
     copy_text(k->kernels, sizeof k->kernels, hello->kernels);
     copy_text(k->host, sizeof k->host, hello->host);
     copy_text(k->name, sizeof k->name, hello->name);
@@ -271,15 +273,19 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
             "the experts of rank %u are not those that it served before: restart the leader to "
             "serve changed weights",
             rank);
+    if (loaded->snapshots > SNAPSHOTS_MAX)
+        return err_set(e, ERR_PEER_PROTOCOL, "Loaded.snapshots %u is above %u", loaded->snapshots,
+                       SNAPSHOTS_MAX);
     if (loaded->kv_blocks == 0)
         return err_set(e, ERR_PEER_REFUSED, "rank %u has no room for one KV block", rank);
     k->shared_digest = loaded->shared_digest;
     k->experts_digest = loaded->experts_digest;
-    k->kv_blocks_held = loaded->kv_blocks;
+    k->held = (struct rank_room){loaded->kv_blocks, loaded->snapshots};
     k->bytes_done = k->bytes_total = loaded->weight_bytes;
     member_move(m, k, MEMBER_LOADED);
     log_event(LOG_INFO, "members", "worker loaded", log_uint("rank", rank),
-              log_uint("bytes", loaded->weight_bytes), log_uint("kv_blocks", loaded->kv_blocks));
+              log_uint("bytes", loaded->weight_bytes), log_uint("kv_blocks", loaded->kv_blocks),
+              log_uint("snapshots", loaded->snapshots));
     return 0;
 }
 

@@ -94,14 +94,31 @@ static void io_end(void *context) {
     fabric_end(l->config.fabric);
 }
 
-static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
+// What a state knows of a prefix stands in no page, so without snapshots nobody can begin behind
+// one.
+static void tell_snapshots(const struct leader *l, const struct rank_room *rooms) {
+    const struct leader_config *c = &l->config;
+    uint64_t bytes = spec_state_bytes(c->spec), n = 0;
+    if (bytes == 0 || c->no_prefix_caching) return;
+    for (uint32_t i = 0; i < c->layout.dp; i++)
+        n += rooms[i].snapshots;
+    if (n > 0)
+        log_event(LOG_INFO, "leader", "prefix cache of states", log_uint("snapshots", n),
+                  log_uint("bytes_each", bytes));
+    else
+        log_event(LOG_WARN, "leader", "no prefix cache: no room for a snapshot of a state",
+                  log_uint("bytes_each", bytes));
+}
+
+static int io_ready(void *context, uint64_t epoch, const struct rank_room *rooms) {
     struct leader *l = context;
-    int err = sched_form(l->sched, kv_blocks);
+    int err = sched_form(l->sched, rooms);
     if (err != 0) return err;
     uint32_t largest = 0;
     for (uint32_t i = 0; i < l->config.layout.dp; i++)
-        largest = kv_blocks[i] > largest ? kv_blocks[i] : largest;
+        largest = rooms[i].kv_blocks > largest ? rooms[i].kv_blocks : largest;
     atomic_store(&l->kv_blocks_largest, largest);
+    tell_snapshots(l, rooms);
     drive_begin(l->drive, epoch);
     atomic_store(&l->takes_until_ns, NO_DEADLINE);
     atomic_store(&l->ready, true);
@@ -145,6 +162,10 @@ static int check_config(const struct leader_config *c, struct err_text *e) {
                            INT64_MAX / 4, e);
     if (err == 0 && c->kv_cache_bytes == 0)
         err = check_number("kv cache per cent", c->kv_cache_percent, 1, 100, e);
+    if (err == 0) err = check_number("snapshot per cent", c->snapshot_percent, 0, 100, e);
+    if (err == 0 && c->snapshot_tokens % KV_BLOCK_TOKENS != 0)
+        err = err_set(e, ERR_FATAL_CONFIG, "snapshots each %u tokens: not where blocks end",
+                      c->snapshot_tokens);
     if (err == 0 && !dtype_is_kv(c->kv_dtype))
         err =
             err_set(e, ERR_FATAL_CONFIG,
@@ -159,10 +180,9 @@ static uint32_t steps_in_flight(const struct leader_config *c) {
     return c->layout.pp - 1 + c->pipeline_depth;
 }
 
-// What a layer with a state knows of a prefix stands in no page, so who begins behind one would
-// know nothing of it.
-static bool caches_prefixes(const struct leader_config *c) {
-    return !c->no_prefix_caching && spec_state_layers(c->spec) == 0;
+static uint32_t snapshot_tokens(const struct leader_config *c) {
+    if (spec_state_bytes(c->spec) == 0) return 0;
+    return c->snapshot_tokens != 0 ? c->snapshot_tokens : SNAPSHOT_TOKENS;
 }
 
 static struct sched_config sched_config_of(const struct leader_config *c) {
@@ -175,7 +195,8 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
                                  .max_model_len = c->max_model_len,
                                  .vocab = c->spec->vocab,
                                  .digest = c->digest,
-                                 .prefix_caching = caches_prefixes(c),
+                                 .prefix_caching = !c->no_prefix_caching,
+                                 .snapshot_tokens = snapshot_tokens(c),
                                  .seed = seed,
                                  .recovery_timeout_ns = c->recovery_timeout_ns};
 }
@@ -225,10 +246,6 @@ int leader_create(struct leader **out, const struct leader_config *config, struc
         return err;
     }
     view_refresh(l->view, env_now_ns(config->env));
-    if (!config->no_prefix_caching && !caches_prefixes(config))
-        log_event(LOG_INFO, "leader", "no prefix cache: the model has layers with a state",
-                  log_uint("layers", spec_state_layers(config->spec)),
-                  log_uint("bytes_per_sequence", spec_state_bytes(config->spec)));
     *out = l;
     return 0;
 }

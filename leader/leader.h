@@ -34,7 +34,11 @@ struct leader_config {
     uint32_t pipeline_depth; // 1 or 2: steps that may be ahead of the results
     uint64_t kv_cache_bytes; // a rank; 0 = per cent
     uint32_t kv_cache_percent;
-    uint32_t kv_blocks_max;      // 0 = what fits; tests make it small
+    uint32_t kv_blocks_max;  // 0 = what fits; tests make it small
+    uint64_t snapshot_bytes; // of slots' states, a rank; 0 = per cent
+    uint32_t snapshot_percent;
+    uint32_t snapshots_max,
+        snapshot_tokens;         // 0 = what fits, SNAPSHOT_TOKENS; tests make them small
     int64_t step_timeout_ns;     // a result later than this loses the group
     int64_t recovery_timeout_ns; // how long requests wait for a lost group to form again
     bool digest;
@@ -91,6 +95,7 @@ struct member_view {
     uint32_t rank, n_cores;
     uint64_t bytes_done, bytes_total, steps;
     uint32_t kv_blocks, kv_blocks_used, n_running; // of its DP group
+    uint32_t snapshots, snapshots_used;            // of slots' states, the same
     char host[256];                                // without the boot id
     int64_t heard_ns;                              // its last word, 0 = never
     uint32_t engine_age_ms;              // as of then: since when its engine was in one step
@@ -110,7 +115,7 @@ struct member_counts {
 struct leader_view {
     bool ready;
     uint64_t epoch, steps;
-    uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used;
+    uint32_t n_waiting, n_running, kv_blocks, kv_blocks_used, snapshots, snapshots_used;
     uint32_t n_resuming; // of those that wait: those that ran before
     uint64_t prompt_tokens, generation_tokens, preemptions, requests_lost;
     uint64_t replays, replay_mismatches, prefix_queries, prefix_hits;

@@ -274,6 +274,8 @@ static int create_leader(struct process *p, struct err_text *e) {
         .pipeline_depth = o->pipeline_depth,
         .kv_cache_bytes = o->kv_cache_memory.bytes,
         .kv_cache_percent = o->kv_cache_memory.percent,
+        .snapshot_bytes = o->state_cache_memory.bytes,
+        .snapshot_percent = o->state_cache_memory.percent,
         .step_timeout_ns = o->step_timeout,
         .recovery_timeout_ns = o->recovery_timeout,
         .digest = o->digest,

@@ -12,6 +12,7 @@
 #include "common/net/channel.h"
 #include "common/net/fabric.h"
 #include "leader/leader.h"
+#include "leader/pages.h"
 
 struct members;
 
@@ -43,9 +44,9 @@ struct members_io {
     int (*check_address)(void *context, const uint8_t *address, size_t bytes, struct err_text *e);
     int (*connect)(void *context, const struct fabric_group *group, struct err_text *e);
     void (*end)(void *context);
-    // The group is ready to run steps (an error closes it again), or no longer is. kv_blocks: of
-    // each DP group, [layout.dp]. on_purpose: because a worker or the leader leaves.
-    int (*ready)(void *context, uint64_t epoch, const uint32_t *kv_blocks);
+    // The group is ready to run steps (an error closes it again), or no longer is. rooms: of each
+    // DP group, [layout.dp]. on_purpose: because a worker or the leader leaves.
+    int (*ready)(void *context, uint64_t epoch, const struct rank_room *rooms);
     void (*lost)(void *context, bool on_purpose, const char *reason);
 };
 

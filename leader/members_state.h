@@ -27,8 +27,8 @@ struct member {
     uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
     uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
-    uint32_t kv_blocks_held, kv_blocks; // what it said it can hold; what it is to use
-    uint32_t host_index, n_on_host;     // among those of the group that share its machine
+    struct rank_room held, room;    // what it said it can hold; what it is to use
+    uint32_t host_index, n_on_host; // among those of the group that share its machine
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // of this epoch, 0 until Formed
     // Of the rank, whoever has it:

@@ -112,6 +112,10 @@ void pages_publish(struct pages *p, uint32_t block, struct prefix *prefix, const
 
 // --- holders
 
+uint64_t pages_next_contents(const struct pages *p) {
+    return p->first == PAGE_NONE ? 0 : p->pages[p->first].contents;
+}
+
 uint32_t pages_take(struct pages *p) {
     uint32_t block = p->first;
     check(block != PAGE_NONE && p->pages[block].n_holders == 0);

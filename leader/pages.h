@@ -44,12 +44,20 @@ struct pages {
     uint64_t seed;       // of the hash: nobody outside can aim at one bucket
 };
 
+// What a rank has room for.
+struct rank_room {
+    uint32_t kv_blocks;
+    uint32_t snapshots; // snapshots.h
+};
+
 int pages_init(struct pages *p, uint32_t n_blocks, uint64_t seed); // ERR_FATAL_NOMEM
 void pages_finish(struct pages *p);
 
 // Blocks that n_tokens tokens fill.
 uint32_t pages_needed(uint64_t n_tokens);
 
+// What the block that is taken next contains until then, 0 = nothing that is published.
+uint64_t pages_next_contents(const struct pages *p);
 uint32_t pages_take(struct pages *p);             // a block without contents; n_free is not 0
 void pages_hold(struct pages *p, uint32_t block); // one more holder of a published one
 void pages_give(struct pages *p, uint32_t block); // one less; the last leaves it free

@@ -37,6 +37,10 @@ void step_plan_finish(struct step_plan *step) {
 
 // --- planning
 
+static uint32_t number_of(uint32_t snapshot) {
+    return snapshot == SNAPSHOT_NONE ? 0 : snapshot + 1;
+}
+
 // The sequence's rows of this step; their blocks are there.
 static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct seq *q,
                                  uint32_t n_rows, bool sample) {
@@ -44,6 +48,7 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
     struct rank_plan *plan = &step->ranks[q->rank];
     check(plan->n_seqs < s->config.max_num_seqs && n_rows <= k->budget);
     check(pages_needed(q->n_planned + n_rows) <= q->n_blocks);
+    uint32_t save_at = seq_next_save(s, q);
     struct planned *p = &plan->seqs[plan->n_seqs++];
     *p = (struct planned){.seq = q,
                           .slot = q->slot,
@@ -54,7 +59,9 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
                           .n_blocks = q->n_blocks - q->n_told,
                           .blocks = q->blocks + q->n_told,
                           .sample = sample,
+                          .from_snapshot = number_of(q->restored),
                           .start = q->n_starts};
+    q->restored = SNAPSHOT_NONE;
     if (q->n_told == 0 && q->sampling.steered) {
         p->steered_by = q->r;
         k->items -= q->n_items;
@@ -64,6 +71,7 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
     q->n_told = q->n_blocks;
     q->n_planned += n_rows;
     seq_publish(s, q);
+    if (q->n_planned == save_at) p->to_snapshot = number_of(seq_save(s, q, step->number));
     q->last_step = step->number;
     k->budget -= n_rows;
     plan->n_rows += n_rows;
@@ -86,7 +94,7 @@ static bool take_block(struct sched *s, struct seq *q) {
                   newest->rank);
         if (newest == q) return false;
     }
-    q->blocks[q->n_blocks++] = pages_take(&k->pages);
+    seq_take_block(s, q);
     return true;
 }
 
@@ -136,8 +144,10 @@ static uint32_t scores_left(const struct seq *q) {
 }
 
 // 0 when the rows that must be scored would be too many for the step's result.
-static uint32_t chunk_rows(const struct sched_rank *k, const struct seq *q) {
+static uint32_t chunk_rows(const struct sched *s, const struct seq *q) {
+    const struct sched_rank *k = &s->ranks[q->rank];
     uint32_t n = least(q->n_prefill - q->n_planned, k->budget);
+    n = least(n, seq_next_save(s, q) - q->n_planned);
     if (q->n_planned < q->n_scores) return least(n, q->n_scores - q->n_planned);
     return scores_left(q) == 0 ? n : least(n, k->score_items / q->n_score_items);
 }
@@ -154,7 +164,8 @@ static void plan_scores(struct sched_rank *k, const struct seq *q, struct planne
 static void plan_chunk(struct sched *s, struct step_plan *step, struct seq *q) {
     struct sched_rank *k = &s->ranks[q->rank];
     uint32_t left = q->n_prefill - q->n_planned, n_scores = scores_left(q);
-    uint32_t n_rows = chunk_rows(k, q);
+    uint32_t n_rows = chunk_rows(s, q);
+    check(n_rows > 0 || q->restored == SNAPSHOT_NONE); // until the next step it may be another's
     if (n_rows == 0) return;
     struct planned *p = plan_rows(s, step, q, n_rows, n_rows == left && q->max_tokens > 0);
     if (n_scores > 0) plan_scores(k, q, p, n_scores);

@@ -54,6 +54,7 @@ void sched_destroy(struct sched *s) {
     for (uint32_t i = 0; i < s->config.n_ranks && s->ranks != NULL; i++) {
         mem_free(s->ranks[i].free_slots);
         pages_finish(&s->ranks[i].pages);
+        snapshots_finish(&s->ranks[i].snapshots);
     }
     mem_free(s->ranks);
     mem_free(s->buckets);
@@ -185,13 +186,26 @@ void sched_abort(struct sched *s, uint64_t request_id) {
 
 // --- the group comes and goes
 
-int sched_form(struct sched *s, const uint32_t *kv_blocks) {
+static int rank_form(struct sched_rank *k, const struct rank_room *room, uint64_t seed) {
+    struct pages pages;
+    struct snapshots snapshots;
+    if (pages_init(&pages, room->kv_blocks, seed) != 0) return ERR_FATAL_NOMEM;
+    if (snapshots_init(&snapshots, room->snapshots) != 0) {
+        pages_finish(&pages);
+        return ERR_FATAL_NOMEM;
+    }
+    pages_finish(&k->pages);
+    snapshots_finish(&k->snapshots);
+    k->pages = pages;
+    k->snapshots = snapshots;
+    return 0;
+}
+
+int sched_form(struct sched *s, const struct rank_room *rooms) {
     check(!s->formed);
     for (uint32_t i = 0; i < s->config.n_ranks; i++) {
-        struct pages fresh;
-        if (pages_init(&fresh, kv_blocks[i], s->config.seed) != 0) return ERR_FATAL_NOMEM;
-        pages_finish(&s->ranks[i].pages);
-        s->ranks[i].pages = fresh;
+        int err = rank_form(&s->ranks[i], &rooms[i], s->config.seed);
+        if (err != 0) return err;
     }
     s->formed = true;
     s->queue_deadline_ns = NO_DEADLINE;
@@ -284,6 +298,7 @@ void sched_count_rank(const struct sched *s, uint32_t rank, struct sched_rank_co
     const struct sched_rank *k = &s->ranks[rank];
     *out = (struct sched_rank_counts){.n_running = k->running.count,
                                       .blocks_used = k->pages.n_blocks - k->pages.n_free,
+                                      .snapshots_used = k->snapshots.n_bound,
                                       .generation_tokens = k->generation_tokens};
 }
 

@@ -21,6 +21,11 @@
 // values of a layer before it reads any. A request goes to the rank that holds most of its
 // beginning, unless that one is much busier than another.
 //
+// Where a model keeps states beside pages, a request can begin behind shared blocks only where a
+// copy of the state was kept (snapshots.h), and from the step after on. Runs end where that is
+// done: each config.snapshot_tokens, and at the last full block that a prompt has before its last
+// token.
+//
 // Where layers are in stages (pipeline parallel), n_batches steps are on the way at once. So that
 // no stage idles, each takes its share of the decodes; and none has a row whose token is not known,
 // as the first stage could not wait for the last.
@@ -31,7 +36,8 @@
 #include "leader/request.h"
 
 struct sched;
-struct seq; // one request inside the scheduler
+struct seq;       // one request inside the scheduler
+struct rank_room; // pages.h
 
 struct sched_config {
     uint32_t n_ranks;                // DP groups
@@ -43,6 +49,7 @@ struct sched_config {
     bool prefix_caching; // full blocks outlive their requests, for others with the same beginning
     bool digest;         // rows come with digests; else events carry 0
     int64_t recovery_timeout_ns; // how long requests outlive their group
+    uint32_t snapshot_tokens;    // between two snapshots of a sequence's state; 0: there is none
     uint64_t seed;               // secret: of the prefix cache's hash; changes no answer
 };
 
@@ -58,11 +65,13 @@ struct planned {
     uint32_t block_offset, n_blocks;
     const uint32_t *blocks; // [n_blocks], new in the slot's table from block_offset on
     bool sample;
-    bool again;                       // the sampled token is known: it shows that nothing changed
-    uint32_t start;                   // of seq's starts; results of an earlier one are void
-    uint32_t n_scored, n_score_top;   // the first rows of the run that are scored, and alternatives
-    uint32_t next_token;              // what follows the run, where its last row is scored
-    struct sampling sampling;         // with sample
+    bool again;                     // the sampled token is known: it shows that nothing changed
+    uint32_t from_snapshot;         // that its state is before its first row: 1 + number, 0 = none
+    uint32_t to_snapshot;           // that its state is saved to after its last, the same
+    uint32_t start;                 // of seq's starts; results of an earlier one are void
+    uint32_t n_scored, n_score_top; // the first rows of the run that are scored, and alternatives
+    uint32_t next_token;            // what follows the run, where its last row is scored
+    struct sampling sampling;       // with sample
     const struct request *steered_by; // its steering goes with this run; NULL = none does
 };
 
@@ -99,9 +108,9 @@ struct sampled {
 void sched_submit(struct sched *s, struct request *r, int64_t now_ns);
 void sched_abort(struct sched *s, uint64_t request_id); // an unknown id is ignored
 
-// The group is formed: ranks have kv_blocks[rank] empty pages and free slots. ERR_FATAL_NOMEM
-// changes nothing.
-int sched_form(struct sched *s, const uint32_t *kv_blocks);
+// The group is formed: ranks have empty pages, snapshots that hold nothing, and free slots.
+// ERR_FATAL_NOMEM changes nothing.
+int sched_form(struct sched *s, const struct rank_room *rooms); // [n_ranks]
 // The group is gone: who had a slot waits in the queue for the next one, unless that happened
 // REPLAYS_IN_VAIN_MAX times without progress between. After one time less it is suspected to be the
 // cause and starts alone, so that it takes nobody with it. Fine in any state. Steps in flight are
@@ -134,7 +143,7 @@ struct sched_counts {
 };
 void sched_count(const struct sched *s, struct sched_counts *out);
 struct sched_rank_counts {
-    uint32_t n_running, blocks_used;
+    uint32_t n_running, blocks_used, snapshots_used;
     uint64_t generation_tokens;
 };
 void sched_count_rank(const struct sched *s, uint32_t rank, struct sched_rank_counts *out);

@@ -6,7 +6,7 @@
 
 struct recount {
     bool *slots; // [max_num_seqs], seen so far
-    uint32_t n_taken, n_resuming;
+    uint32_t n_taken, n_resuming, n_held;
 };
 
 static int wrong(const struct seq *q, const char *what, struct err_text *e) {
@@ -52,6 +52,7 @@ static int check_running(const struct sched *s, const struct seq *q, struct reco
     int err = check_published(s, q, e);
     if (err != 0) return err;
     c->n_taken += q->n_blocks;
+    c->n_held += q->held != SNAPSHOT_NONE;
     return 0;
 }
 
@@ -75,6 +76,18 @@ static int recount_list(const struct sched *s, const struct list *list, struct r
     return err_set(e, ERR_FATAL_BOOKS, "a list counts %u and holds %u", list->count, n);
 }
 
+// Each snapshot stands behind contents that somebody can find.
+static int check_bound(const struct sched_rank *k, struct err_text *e) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < k->pages.n_blocks; i++) {
+        uint64_t contents = k->pages.pages[i].contents;
+        n += contents != 0 && snapshots_find(&k->snapshots, contents) != SNAPSHOT_NONE;
+    }
+    if (n == k->snapshots.n_bound) return 0;
+    return err_set(e, ERR_FATAL_BOOKS, "%u snapshots are bound, but %u blocks have one",
+                   k->snapshots.n_bound, n);
+}
+
 static int check_rank(const struct sched *s, const struct sched_rank *k, bool *slots,
                       struct err_text *e) {
     struct recount c = {.slots = slots};
@@ -88,7 +101,9 @@ static int check_rank(const struct sched *s, const struct sched_rank *k, bool *s
     if (k->running.count + k->n_free_slots != s->config.max_num_seqs)
         return err_set(e, ERR_FATAL_BOOKS, "%u slots are held and %u free of %u", k->running.count,
                        k->n_free_slots, s->config.max_num_seqs);
-    return pages_check(&k->pages, c.n_taken, e);
+    err = pages_check(&k->pages, c.n_taken, e);
+    if (err == 0) err = snapshots_check(&k->snapshots, c.n_held, e);
+    return err != 0 ? err : check_bound(k, e);
 }
 
 static uint32_t count_index(const struct sched *s) {

@@ -7,6 +7,7 @@
 #include "common/base/list.h"
 #include "leader/pages.h"
 #include "leader/sched.h"
+#include "leader/snapshots.h"
 
 #define ID_BUCKETS 16384 // a power of two, of the order of REQUESTS_LIVE_MAX
 
@@ -45,11 +46,18 @@ struct seq {
     uint32_t n_told;       // of them, that the rank knows
     uint32_t n_published;  // of them, from the first on, that are full and looked at
     struct prefix prefix;  // what is before the next one
-    uint32_t blocks[];     // [n_blocks_max], the block table
+    // Of a model with states; positions are where one stands or can be found.
+    uint32_t restored;  // the snapshot that its first run begins from
+    uint32_t n_saved;   // the last position at which its state was kept, or that it began from
+    uint32_t held;      // the snapshot that is written with tokens that are not known yet,
+    uint32_t held_end;  // its position,
+    uint64_t held_step; // and the step
+    uint32_t blocks[];  // [n_blocks_max], the block table
 };
 
 struct sched_rank {
     struct pages pages;
+    struct snapshots snapshots;
     struct list running;        // of struct seq, in the order of service
     uint32_t *free_slots;       // [max_num_seqs], owned; the first n_free_slots are free
     uint64_t generation_tokens; // sampled here since the start
@@ -108,8 +116,16 @@ uint32_t seq_blocks(const struct seq *q);
 uint32_t seq_hits(const struct sched *s, const struct seq *q, uint32_t rank, uint32_t *n_free);
 // Out of the queue into a slot of rank, with seq_blocks. The caller knows that they are there.
 void seq_start(struct sched *s, struct seq *q, uint32_t rank);
-// Publishes its blocks that are full by now.
+// One more block for it; there is a free one.
+void seq_take_block(struct sched *s, struct seq *q);
+// Publishes its blocks that are full by now, and the snapshot behind the last of them.
 void seq_publish(struct sched *s, struct seq *q);
+// The next position at which a run of it must end, as its state is to be kept there; UINT32_MAX =
+// nowhere.
+uint32_t seq_next_save(const struct sched *s, const struct seq *q);
+// The run of this step that is planned last ended there, and was published: the snapshot that its
+// rank saves it to, or NONE.
+uint32_t seq_save(struct sched *s, struct seq *q, uint64_t step);
 // Gives slot and blocks back. Results on the way are void.
 void seq_leave(struct sched *s, struct seq *q);
 // Back into the queue from a slot.

@@ -31,6 +31,7 @@ struct seq *seq_create(struct request *r) {
     q->sampling.steered = r->steering != NULL;
     q->scored = r->score_prompt;
     q->n_score_items = r->score_prompt ? r->n_score_top + 1 : 0;
+    q->restored = q->held = SNAPSHOT_NONE;
     q->n_items = r->steering != NULL ? steering_items(r->steering, r->n_stop_ids) : 0;
     return q;
 }
@@ -120,34 +121,51 @@ static struct prefix root_of(const struct seq *q) {
     return (struct prefix){.id = q->r->salt[0], .root = q->r->salt[1] | 1};
 }
 
+// Whether whoever has the blocks up to there has all that the rows behind them need.
+static bool can_begin_behind(const struct sched *s, uint32_t rank, const struct prefix *prefix) {
+    const struct snapshots *x = &s->ranks[rank].snapshots;
+    if (s->config.snapshot_tokens == 0) return true;
+    uint32_t place = snapshots_find(x, prefix->id);
+    return place != SNAPSHOT_NONE && x->places[place].step <= s->n_steps;
+}
+
+static void restore(struct sched *s, struct seq *q) {
+    struct snapshots *x = &s->ranks[q->rank].snapshots;
+    q->restored = snapshots_find(x, q->prefix.id);
+    snapshots_touch(x, q->restored);
+}
+
 uint32_t seq_hits(const struct sched *s, const struct seq *q, uint32_t rank, uint32_t *n_free) {
     const struct pages *p = &s->ranks[rank].pages;
     struct prefix prefix = root_of(q);
-    uint32_t n = 0, most = hits_max(s, q);
+    uint32_t hits = 0, n_unheld = 0, most = hits_max(s, q);
     *n_free = 0;
-    for (; n < most; n++) {
+    for (uint32_t n = 0; n < most; n++) {
         uint32_t block = pages_find(p, &prefix, q->tokens + n * KV_BLOCK_TOKENS);
         if (block == PAGE_NONE) break;
         prefix = (struct prefix){.id = p->pages[block].contents};
-        *n_free += p->pages[block].n_holders == 0;
+        n_unheld += p->pages[block].n_holders == 0;
+        if (!can_begin_behind(s, rank, &prefix)) continue;
+        hits = n + 1;
+        *n_free = n_unheld;
     }
-    return n;
+    return hits;
 }
 
 // The same walk; what is found is held before anything is taken, so that it is not taken.
 static void share_blocks(struct sched *s, struct seq *q) {
     struct pages *p = &s->ranks[q->rank].pages;
-    uint32_t most = hits_max(s, q);
+    uint32_t n_free, hits = seq_hits(s, q, q->rank, &n_free);
     q->prefix = root_of(q);
-    while (q->n_blocks < most) {
+    while (q->n_blocks < hits) {
         uint32_t block = pages_find(p, &q->prefix, q->tokens + q->n_blocks * KV_BLOCK_TOKENS);
-        if (block == PAGE_NONE) break;
         pages_hold(p, block);
         q->prefix = (struct prefix){.id = p->pages[block].contents};
         q->blocks[q->n_blocks++] = block;
     }
     q->n_published = q->n_blocks;
-    q->n_planned = q->n_blocks * KV_BLOCK_TOKENS;
+    q->n_planned = q->n_saved = q->n_blocks * KV_BLOCK_TOKENS;
+    if (hits > 0 && s->config.snapshot_tokens != 0) restore(s, q);
     if (q->n_starts > 1) return;
     s->counts.prefix_queries += s->config.prefix_caching ? q->n_prompt : 0;
     s->counts.prefix_hits += q->n_planned;
@@ -165,17 +183,73 @@ void seq_start(struct sched *s, struct seq *q, uint32_t rank) {
     q->n_told = 0;
     share_blocks(s, q);
     while (q->n_blocks < n_blocks)
-        q->blocks[q->n_blocks++] = pages_take(&k->pages);
+        seq_take_block(s, q);
     seq_move(q, REQ_PREFILLING);
     insert_from_end(&k->running, q);
+}
+
+// A snapshot is no use behind contents that nobody can find.
+void seq_take_block(struct sched *s, struct seq *q) {
+    struct sched_rank *k = &s->ranks[q->rank];
+    snapshots_forget(&k->snapshots, pages_next_contents(&k->pages));
+    q->blocks[q->n_blocks++] = pages_take(&k->pages);
+}
+
+// The tokens before it are known now, and published.
+static void bind_held(struct sched *s, struct seq *q) {
+    struct snapshots *x = &s->ranks[q->rank].snapshots;
+    if (snapshots_find(x, q->prefix.id) == SNAPSHOT_NONE)
+        snapshots_bind(x, q->held, q->prefix.id, q->held_step);
+    else
+        snapshots_give(x, q->held);
+    q->held = SNAPSHOT_NONE;
 }
 
 void seq_publish(struct sched *s, struct seq *q) {
     uint32_t n_rows = q->n_planned < q->n_tokens ? q->n_planned : q->n_tokens;
     if (!s->config.prefix_caching) return;
-    for (; (q->n_published + 1) * KV_BLOCK_TOKENS <= n_rows; q->n_published++)
+    while ((q->n_published + 1) * KV_BLOCK_TOKENS <= n_rows) {
         pages_publish(&s->ranks[q->rank].pages, q->blocks[q->n_published], &q->prefix,
                       q->tokens + q->n_published * KV_BLOCK_TOKENS);
+        q->n_published++;
+        if (q->held != SNAPSHOT_NONE && q->held_end == q->n_published * KV_BLOCK_TOKENS)
+            bind_held(s, q);
+    }
+}
+
+// The multiples of snapshot_tokens, the last place at which a hit on its whole prompt can end, and
+// where its answer ends at the longest, if that is where a block does: of these the ones that are
+// far enough behind the last.
+uint32_t seq_next_save(const struct sched *s, const struct seq *q) {
+    uint32_t every = s->config.snapshot_tokens;
+    if (every == 0 || !s->config.prefix_caching || s->ranks[q->rank].snapshots.n == 0)
+        return UINT32_MAX;
+    uint32_t least = q->n_saved + every / SNAPSHOT_SHARE;
+    if (least <= q->n_planned) least = q->n_planned + 1;
+    uint32_t next = (least + every - 1) / every * every;
+    uint32_t last = (q->n_prompt - 1) / KV_BLOCK_TOKENS * KV_BLOCK_TOKENS;
+    uint32_t end = q->n_prompt + q->max_tokens - (q->max_tokens > 0 ? 1 : 0);
+    if (last >= least && last < next) next = last;
+    if (end >= least && end < next && end % KV_BLOCK_TOKENS == 0) next = end;
+    return next;
+}
+
+uint32_t seq_save(struct sched *s, struct seq *q, uint64_t step) {
+    struct snapshots *x = &s->ranks[q->rank].snapshots;
+    bool known = q->n_published * KV_BLOCK_TOKENS == q->n_planned;
+    q->n_saved = q->n_planned;
+    uint32_t place = known ? snapshots_find(x, q->prefix.id) : SNAPSHOT_NONE;
+    if (place != SNAPSHOT_NONE) { // another sequence's, with the same tokens
+        snapshots_touch(x, place);
+        return SNAPSHOT_NONE;
+    }
+    check(q->held == SNAPSHOT_NONE);
+    q->held = snapshots_take(x);
+    q->held_end = q->n_planned;
+    q->held_step = step;
+    place = q->held;
+    if (known && place != SNAPSHOT_NONE) bind_held(s, q);
+    return place;
 }
 
 // The last block first, so that it is also taken first: beginnings are what others look for.
@@ -184,6 +258,8 @@ void seq_leave(struct sched *s, struct seq *q) {
     list_remove(&k->running, &q->node);
     while (q->n_blocks > 0)
         pages_give(&k->pages, q->blocks[--q->n_blocks]);
+    if (q->held != SNAPSHOT_NONE) snapshots_give(&k->snapshots, q->held);
+    q->restored = q->held = SNAPSHOT_NONE;
     k->free_slots[k->n_free_slots++] = q->slot;
 }
 

@@ -89,6 +89,10 @@ static void queue_families(struct page *p, const struct serving *s, const struct
     number_label(p, "num_gpu_blocks", v->kv_blocks);
     metrics_label(&p->labels, "cache_dtype", s->kv_dtype);
     metrics_count(p->out, "vllm:cache_config_info", &p->labels, 1);
+    gauge(p, "moesaic_state_snapshots", v->snapshots,
+          "Places for copies of sequences' states, of models that keep one.");
+    gauge(p, "moesaic_state_snapshots_used", v->snapshots_used,
+          "Of these, how many requests can begin from.");
     counter(p, "vllm:prefix_cache_queries_total", v->prefix_queries,
             "Prompt tokens looked for in the prefix cache.");
     counter(p, "vllm:prefix_cache_hits_total", v->prefix_hits,

@@ -101,6 +101,8 @@ static void numbers(struct buf *out, const struct serving *s, const struct leade
     member_count(out, "block_tokens", KV_BLOCK_TOKENS);
     member_count(out, "blocks", v->kv_blocks);
     member_count(out, "blocks_used", v->kv_blocks_used);
+    member_count(out, "snapshots", v->snapshots);
+    member_count(out, "snapshots_used", v->snapshots_used);
     member_text(out, "dtype", s->kv_dtype);
     close_as(out, "},");
     open(out, "totals");

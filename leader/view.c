@@ -81,12 +81,15 @@ static void publish_rank(struct view *v, uint32_t rank, int64_t now_ns) {
     sched_count_rank(v->sources.sched, layout_place(&v->sources.layout, rank).dp, &counts);
     k->n_running = counts.n_running;
     k->kv_blocks_used = counts.blocks_used;
+    k->snapshots_used = counts.snapshots_used;
     if (!layout_answers(&v->sources.layout, rank)) return;
     k->generation_tokens = counts.generation_tokens;
     if (counts.generation_tokens > before)
         window_add(&v->recent, now_ns, rank, counts.generation_tokens - before);
     v->now.kv_blocks += k->kv_blocks;
     v->now.kv_blocks_used += k->kv_blocks_used;
+    v->now.snapshots += k->snapshots;
+    v->now.snapshots_used += k->snapshots_used;
 }
 
 static void publish(struct view *v, const struct sched_counts *sched,
@@ -100,7 +103,7 @@ static void publish(struct view *v, const struct sched_counts *sched,
     now->group = members_group(s->members);
     members_count(s->members, &now->counts);
     members_sentence(s->members, now->state, sizeof now->state);
-    now->kv_blocks = now->kv_blocks_used = 0;
+    now->kv_blocks = now->kv_blocks_used = now->snapshots = now->snapshots_used = 0;
     for (uint32_t i = 0; i < s->layout.n_ranks; i++)
         publish_rank(v, i, now_ns);
     if (v->n_tokens > 0)

@@ -120,6 +120,8 @@ static void fill_seq(struct wire *w, uint32_t i, const struct planned *p) {
     out->block_offset = p->block_offset;
     out->n_blocks = p->n_blocks;
     out->blocks = (uint32_t *)p->blocks;
+    out->from_snapshot = p->from_snapshot;
+    out->to_snapshot = p->to_snapshot;
     if (p->steered_by != NULL) {
         fill_steering(&w->steerings[i], p->steered_by);
         out->steering = &w->steerings[i];

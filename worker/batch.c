@@ -9,13 +9,15 @@ void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch 
     b->max_model_len = sizes->max_model_len;
     b->vocab = sizes->vocab;
     b->pipelined = sizes->pipelined;
-    b->recurrent = sizes->recurrent;
+    b->stateful = sizes->stateful;
+    b->n_snapshots = sizes->n_snapshots;
     b->slots = scratch_take(s, sizes->n_slots, sizeof *b->slots);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {
         struct steer_slot unplaced;
         steer_lay(b->slots != NULL ? &b->slots[slot].steering : &unplaced, s);
     }
     b->writers = scratch_take(s, sizes->kv_blocks, sizeof *b->writers);
+    b->snapshots = scratch_take(s, sizes->n_snapshots, sizeof *b->snapshots);
     b->seqs = scratch_take(s, sizes->n_slots, sizeof *b->seqs);
     b->answered_seq = scratch_take(s, sizes->n_slots, sizeof *b->answered_seq);
     b->token = scratch_take(s, sizes->rows_max, sizeof *b->token);
@@ -68,13 +70,51 @@ static int check_tokens(struct seq_check *c) {
     return 0;
 }
 
-// Pages of any tokens may be shared; a state is what this slot ran, or nothing at position 0.
+// A snapshot's number, 1 + its index, is one of this rank's.
+static int check_snapshot(const struct seq_check *c, const char *field, uint32_t number) {
+    if (!c->b->stateful)
+        return REFUSE(c, "seqs[%u].%s: the model keeps no states in its slots", c->i, field);
+    if (number > c->b->n_snapshots)
+        return REFUSE(c, "seqs[%u].%s %u is above the %u snapshots that there are", c->i, field,
+                      number, c->b->n_snapshots);
+    return 0;
+}
+
+static int check_restored(const struct seq_check *c) {
+    const Moesaic__Step__V1__PlanSeq *seq = c->seq;
+    int rc = check_snapshot(c, "from_snapshot", seq->from_snapshot);
+    if (rc != 0) return rc;
+    uint32_t end = c->b->snapshots[seq->from_snapshot - 1].end;
+    if (end != 0 && seq->position == end) return 0;
+    return REFUSE(c, "seqs[%u].position %u: snapshot %u has come to %u", c->i, seq->position,
+                  seq->from_snapshot, end);
+}
+
+// Pages of any tokens may be shared; a state is what this slot ran, what a snapshot holds, or
+// nothing at position 0.
 static int check_state(const struct seq_check *c) {
     const Moesaic__Step__V1__PlanSeq *seq = c->seq;
     uint32_t end = c->b->slots[seq->slot].state_end;
-    if (!c->b->recurrent || seq->position == 0 || seq->position == end) return 0;
+    if (seq->from_snapshot != 0) return check_restored(c);
+    if (!c->b->stateful || seq->position == 0 || seq->position == end) return 0;
     return REFUSE(c, "seqs[%u].position %u: the state of slot %u has come to %u", c->i,
                   seq->position, seq->slot, end);
+}
+
+static int check_saved(const struct seq_check *c) {
+    const Moesaic__Step__V1__PlanSeq *seq = c->seq;
+    if (seq->to_snapshot == 0) return 0;
+    int rc = check_snapshot(c, "to_snapshot", seq->to_snapshot);
+    if (rc != 0) return rc;
+    struct batch_snapshot *snapshot = &c->b->snapshots[seq->to_snapshot - 1];
+    if (snapshot->seen_check == c->b->n_checks)
+        return REFUSE(c, "seqs[%u].to_snapshot %u is written by this plan twice", c->i,
+                      seq->to_snapshot);
+    snapshot->seen_check = c->b->n_checks;
+    uint64_t end = (uint64_t)seq->position + c->n_rows;
+    if (end % KV_BLOCK_TOKENS == 0) return 0;
+    return REFUSE(c, "seqs[%u].to_snapshot %u: the run ends at %u, where no block does", c->i,
+                  seq->to_snapshot, (uint32_t)end);
 }
 
 // After the update the table must have no hole and reach the last position.
@@ -174,6 +214,7 @@ static int check_seq(struct seq_check *c) {
     if (rc == 0) rc = check_tokens(c);
     if (rc == 0) rc = check_state(c);
     if (rc == 0) rc = check_table(c);
+    if (rc == 0) rc = check_saved(c);
     if (rc == 0) rc = check_writes(c);
     if (rc == 0) rc = check_sampling(c);
     if (rc == 0) rc = check_steering(c);
@@ -205,6 +246,10 @@ int batch_check(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__S
     return 0;
 }
 
+static uint32_t index_of(uint32_t number) {
+    return number == 0 ? SNAPSHOT_NONE : number - 1;
+}
+
 static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__PlanSeq *seq) {
     uint32_t n_rows = seq->token_from_slot ? 1 : (uint32_t)seq->n_tokens;
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -215,10 +260,16 @@ static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__
         kv_set_token(kv, seq->slot, b->position[row], b->token[row]);
     }
     b->slots[seq->slot].state_end = seq->position + n_rows;
+    if (seq->to_snapshot != 0) b->snapshots[seq->to_snapshot - 1].end = seq->position + n_rows;
     if (seq->steering != NULL) steer_set(&b->slots[seq->slot].steering, seq->steering);
     if (seq->sampling != NULL || seq->scoring != NULL) b->answered_seq[b->n_answered++] = b->n_seqs;
-    b->seqs[b->n_seqs++] =
-        (struct batch_seq){seq->slot, b->n_rows, n_rows, seq->sampling, seq->scoring};
+    b->seqs[b->n_seqs++] = (struct batch_seq){.slot = seq->slot,
+                                              .row_begin = b->n_rows,
+                                              .n_rows = n_rows,
+                                              .sampling = seq->sampling,
+                                              .scoring = seq->scoring,
+                                              .restored = index_of(seq->from_snapshot),
+                                              .saved = index_of(seq->to_snapshot)};
     b->n_rows += n_rows;
 }
 

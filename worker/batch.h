@@ -13,21 +13,30 @@
 #include "worker/scratch.h"
 #include "worker/steer.h"
 
+#define SNAPSHOT_NONE UINT32_MAX
+
 // A run of rows of one sequence, as in the plan.
 struct batch_seq {
     uint32_t slot, row_begin, n_rows;
     const Moesaic__Step__V1__Sampling
         *sampling; // of its last row; NULL = not sampled. The plan's memory
     const Moesaic__Step__V1__Scoring *scoring; // of its first rows; NULL = none. The plan's memory
+    uint32_t restored, saved;                  // snapshots: before its first row, after its last
 };
 
 // What a slot remembers between steps.
 struct batch_slot {
     bool has_token;
     uint32_t token;      // sampled last
-    uint32_t state_end;  // of a recurrent model: the position that its state has come to
+    uint32_t state_end;  // of a model with states: the position that its own has come to
     uint64_t seen_check; // the check that met this slot last: finds duplicates
     struct steer_slot steering;
+};
+
+// A snapshot as the plans left it.
+struct batch_snapshot {
+    uint32_t end;        // the position that its state has come to; 0 = nothing stands there
+    uint64_t seen_check; // the check that met it last as one to write
 };
 
 // Who wrote a page in the plan under check: two writers would race.
@@ -39,10 +48,13 @@ struct batch_writer {
 struct batch {
     uint32_t n_slots, rows_max, max_model_len, vocab;
     bool pipelined; // this rank may not know what a slot sampled
-    bool recurrent; // slots have a state, which a run continues or begins anew
+    bool
+        stateful; // slots have a state, which a run continues, takes from a snapshot or begins anew
+    uint32_t n_snapshots;
     uint64_t n_checks;
-    struct batch_slot *slots;     // [n_slots]
-    struct batch_writer *writers; // [kv blocks]
+    struct batch_slot *slots;         // [n_slots]
+    struct batch_writer *writers;     // [kv blocks]
+    struct batch_snapshot *snapshots; // [n_snapshots]
 
     uint32_t n_seqs, n_rows, n_answered;
     struct batch_seq *seqs;            // [n_slots]
@@ -52,8 +64,8 @@ struct batch {
 
 struct batch_sizes {
     uint32_t n_slots, rows_max, max_model_len, kv_blocks, vocab;
-    bool pipelined;
-    bool recurrent;
+    uint32_t n_snapshots;
+    bool pipelined, stateful;
 };
 
 void batch_lay(struct batch *b, const struct batch_sizes *sizes, struct scratch *s);

@@ -20,15 +20,13 @@ static void lay_windows(struct forward *f, struct compress_windows *w, uint32_t 
 
 static void lay_states(struct forward *f, struct scratch *s) {
     struct compress *c = &f->compress;
-    size_t floats = 0;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t layer = f->first_layer + i;
         if (!spec_layer_compressed(f->spec, layer)) continue;
-        c->state_at[layer] = floats;
-        c->state_floats[layer] = spec_layer_state_bytes(f->spec, layer) / sizeof(float);
-        floats += c->state_floats[layer] * f->config.n_slots;
+        size_t bytes = spec_layer_state_bytes(f->spec, layer);
+        c->state_floats[layer] = bytes / sizeof(float);
+        c->states[layer] = state_take(&f->state, s, 1, bytes);
     }
-    c->states = scratch_take(s, floats, sizeof(float));
 }
 
 // What a token gives and its gates, of two series.
@@ -113,7 +111,7 @@ static struct compress_layer layer_of(struct forward *f, uint32_t layer) {
                                   .series = series,
                                   .floats = (size_t)2 * series * dim,
                                   .rows = c->rows,
-                                  .kept = c->states + c->state_at[layer]};
+                                  .kept = c->states[layer]};
     cl.makers[1] = (struct maker){.w = &w->compress.index,
                                   .dim = f->spec->compress.dim,
                                   .series = series,

@@ -4,7 +4,8 @@
 //
 // What a layer's tokens gave to windows that are not done lives in their slot, as float32, whatever
 // the pages are of: one run of bytes for each layer and slot. batch.c sees to it that a run begins
-// at position 0 or where the slot's state ends; nothing of before position 0 is ever read.
+// at position 0, or where the slot's state or a snapshot of one ends; nothing of before position 0
+// is ever read.
 #ifndef MOESAIC_WORKER_COMPRESS_H
 #define MOESAIC_WORKER_COMPRESS_H
 
@@ -30,8 +31,9 @@ struct compress {
     float *rows;       // [rows_max][a layer's channels] what each token gives, then its gates
     float *index_rows; // the same of the entries that an index scores
     struct compress_windows csa, hca;
-    float *states; // [layer][slot][tokens kept][channels], then the same for the index
-    size_t state_at[LAYERS_MAX], state_floats[LAYERS_MAX]; // of a layer's slot 0; of one slot
+    // Of each layer: [slot][tokens kept][channels], then the same for the index (state.h).
+    float *states[LAYERS_MAX];
+    size_t state_floats[LAYERS_MAX]; // of one slot
 };
 
 void compress_lay(struct forward *f, struct scratch *s);

@@ -43,9 +43,8 @@ static void lay_states(struct forward *f, struct scratch *s) {
         d->index[layer] = n;
         n += spec_layer_recurrent(f->spec, layer) ? 1 : 0;
     }
-    size_t count = (size_t)n * f->config.n_slots;
-    d->inputs = scratch_take(s, count, (spec->kernel - 1) * d->channels * sizeof(float));
-    d->states = scratch_take(s, count, (size_t)d->values * spec->k_dim * sizeof(float));
+    d->inputs = state_take(&f->state, s, n, (spec->kernel - 1) * d->channels * sizeof(float));
+    d->states = state_take(&f->state, s, n, (size_t)d->values * spec->k_dim * sizeof(float));
 }
 
 void delta_lay(struct forward *f, struct scratch *s) {

@@ -2,9 +2,9 @@
 // the recurrence, gated norm, output projection, residual (docs/arithmetic.md, Gated delta net;
 // arXiv 2412.06464). It stands where attn.c's block does in other layers.
 //
-// What a sequence was lives in its slot: for each recurrent layer the last inputs of the
+// What a sequence was lives in its slot (state.h): for each recurrent layer the last inputs of the
 // convolution and one state for each value head, both zero before position 0. batch.c sees to it
-// that a run begins at position 0 or where the slot's state ends.
+// that a run begins at position 0, or where the slot's state or a snapshot of one ends.
 #ifndef MOESAIC_WORKER_DELTA_H
 #define MOESAIC_WORKER_DELTA_H
 

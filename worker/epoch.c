@@ -19,6 +19,7 @@ int epoch_form(struct epoch *ep, struct fabric *fabric, const Moesaic__Control__
     *ep = (struct epoch){.number = form->epoch,
                          .nonce = form->nonce,
                          .kv_blocks = form->kv_blocks,
+                         .n_snapshots = form->snapshots,
                          .host_index = form->host_index,
                          .n_on_host = form->n_on_host};
     ep->address_bytes = sizeof ep->address;
@@ -74,6 +75,7 @@ static int create_model(struct epoch *ep, const struct epoch_parts *parts, struc
         .rows_max = parts->rows_max,
         .max_model_len = parts->max_model_len,
         .kv_blocks = ep->kv_blocks,
+        .n_snapshots = ep->n_snapshots,
         .kv_dtype = parts->kv_dtype,
         .digest = parts->digest,
         // Whoever waits for a rank of its stage may wait for the stages before, too.

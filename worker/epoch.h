@@ -16,7 +16,7 @@
 struct epoch {
     uint64_t number; // 0 = none is open
     uint64_t nonce;
-    uint32_t kv_blocks, host_index, n_on_host;
+    uint32_t kv_blocks, n_snapshots, host_index, n_on_host;
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes;
     struct model *model; // owned, from connect on

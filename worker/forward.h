@@ -23,6 +23,7 @@
 #include "worker/route.h"
 #include "worker/slice.h"
 #include "worker/stage.h"
+#include "worker/state.h"
 #include "worker/tp.h"
 
 struct forward {
@@ -53,6 +54,7 @@ struct forward {
     struct mla mla;
     struct joint joint;
     struct hyper hyper;
+    struct state state;
     struct delta delta;
     struct compress compress;
     struct indexer indexer;

@@ -158,6 +158,7 @@ static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text
     if (rc == 0) rc = check_range("welcome.max_model_len", m->max_model_len, 1, POSITIONS_MAX, e);
     if (rc == 0 && m->kv_cache_bytes == 0)
         rc = check_range("welcome.kv_cache_percent", m->kv_cache_percent, 1, 100, e);
+    if (rc == 0) rc = check_range("welcome.snapshot_percent", m->snapshot_percent, 0, 100, e);
     if (rc == 0)
         rc = check_range("length of welcome.model", strlen(m->model), 1, PATH_BYTES_MAX - 1, e);
     if (rc != 0) return rc;
@@ -181,6 +182,7 @@ static int check_welcome(const Moesaic__Control__V1__Welcome *m, struct err_text
 static int check_form(const Moesaic__Control__V1__Form *m, struct err_text *e) {
     int rc = check_range("form.epoch", m->epoch, 1, UINT64_MAX, e);
     if (rc == 0) rc = check_range("form.kv_blocks", m->kv_blocks, 1, UINT32_MAX, e);
+    if (rc == 0) rc = check_range("form.snapshots", m->snapshots, 0, SNAPSHOTS_MAX, e);
     if (rc == 0) rc = check_range("form.n_on_host", m->n_on_host, 1, RANKS_MAX, e);
     if (rc == 0) rc = check_range("form.host_index", m->host_index, 0, m->n_on_host - 1, e);
     return rc;

@@ -36,6 +36,9 @@ static int check_config(const struct model_config *c, struct err_text *e) {
     if (c->max_model_len == 0 || c->max_model_len > spec->max_position)
         return err_set(e, ERR_FATAL_CONFIG, "max_model_len %u is not within 1 to the model's %u",
                        c->max_model_len, spec->max_position);
+    if (c->n_snapshots > SNAPSHOTS_MAX)
+        return err_set(e, ERR_FATAL_CONFIG, "snapshots %u are above %u", c->n_snapshots,
+                       SNAPSHOTS_MAX);
     if (c->kv_blocks == 0)
         return err_set(e, ERR_FATAL_CONFIG, "there is no memory for a single KV block");
     return 0;
@@ -90,20 +93,23 @@ static void lay(struct forward *f, struct scratch *s) {
     f->all_normed = scratch_take(s, c->rows_max, row_bytes);
     f->partial = scratch_take(s, c->rows_max, row_bytes);
     tp_lay(f, s);
-    struct batch_sizes batch = {c->n_slots,
-                                c->rows_max,
-                                c->max_model_len,
-                                c->kv_blocks,
-                                f->spec->vocab,
-                                c->layout->pp > 1,
-                                spec_state_layers(f->spec) > 0};
+    struct batch_sizes batch = {.n_slots = c->n_slots,
+                                .rows_max = c->rows_max,
+                                .max_model_len = c->max_model_len,
+                                .kv_blocks = c->kv_blocks,
+                                .vocab = f->spec->vocab,
+                                .n_snapshots = c->n_snapshots,
+                                .pipelined = c->layout->pp > 1,
+                                .stateful = spec_state_bytes(f->spec) > 0};
     batch_lay(&f->batch, &batch, s);
     struct kv_sizes kv = kv_sizes(c);
     kv_lay(&f->kv, &kv, s);
+    state_begin(&f->state, c->n_slots, c->n_snapshots);
     attn_lay(f, s);
     joint_lay(f, s);
     hyper_lay(f, s);
     delta_lay(f, s);
+    state_lay(&f->state, s);
     expert_lay(f, s);
     if (is_last_stage(f)) head_lay(f, s);
     if (!has_moe(f->spec)) return;
@@ -286,10 +292,14 @@ static int end_rows(struct model *m, struct err_text *e) {
 
 static int run_rows(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
+    state_restore(f);
     int rc = begin_rows(m, e);
     for (uint32_t i = 0; rc == 0 && i < f->n_layers; i++)
         rc = layer_forward(m, f->first_layer + i, e);
-    return rc == 0 ? end_rows(m, e) : rc;
+    if (rc == 0) rc = end_rows(m, e);
+    if (rc == 0) state_save(f);
+    phase_end(m, PHASE_ATTN);
+    return rc;
 }
 
 int model_step(struct model *m, const Moesaic__Step__V1__StepPlan *plan, struct step_output *out,
@@ -397,17 +407,39 @@ static uint64_t message_bytes(const struct model_config *c) {
     return bytes;
 }
 
+// Without memory behind it, laying only counts.
+static void measure(struct forward *f, struct scratch *s, const struct model_config *config,
+                    uint32_t n_threads) {
+    *f = (struct forward){.config = *config,
+                          .spec = config->weights->spec,
+                          .n_threads = n_threads,
+                          .n_ranks = config->layout->n_ranks,
+                          .rank = config->rank};
+    f->config.kv_blocks = f->config.n_snapshots = 0;
+    place_rank(f);
+    lay(f, s);
+}
+
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {
     struct scratch s = {0};
-    struct forward f = {.config = *config,
-                        .spec = config->weights->spec,
-                        .n_threads = n_threads,
-                        .n_ranks = config->layout->n_ranks,
-                        .rank = config->rank};
-    f.config.kv_blocks = 0;
-    place_rank(&f);
-    lay(&f, &s); // without memory behind it this only counts
+    struct forward f;
+    measure(&f, &s, config, n_threads);
     return s.overflow ? UINT64_MAX : s.used + message_bytes(config);
+}
+
+uint64_t model_state_bytes(const struct model_config *config) {
+    struct scratch s = {0};
+    struct forward f;
+    measure(&f, &s, config, 1);
+    return f.state.bytes;
+}
+
+// A snapshot also costs its note of how far it has come.
+uint32_t model_snapshots_fit(const struct model_config *config, uint64_t bytes) {
+    uint64_t each = model_state_bytes(config), n = SNAPSHOTS_MAX;
+    if (spec_state_bytes(config->weights->spec) == 0) return 0;
+    if (each > 0) n = bytes / (each + sizeof(struct batch_snapshot));
+    return n < SNAPSHOTS_MAX ? (uint32_t)n : SNAPSHOTS_MAX;
 }
 
 uint64_t model_digest_row(const float *logits, uint32_t n) {

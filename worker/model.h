@@ -41,7 +41,8 @@ struct model_config {
     struct fabric *fabric; // connected; ranks 0..n_ranks-1
     uint32_t rank;
     uint32_t n_slots, rows_max, max_model_len, kv_blocks;
-    enum dtype kv_dtype; // one that dtype_is_kv
+    uint32_t n_snapshots; // of slots' states
+    enum dtype kv_dtype;  // one that dtype_is_kv
     bool digest;
     // Bound of one exchange: an all-to-all, one of a TP group, rows from the stage before.
     int64_t exchange_timeout_ns;
@@ -100,14 +101,19 @@ uint32_t model_expert_counters(const struct model *m); // how many
 uint64_t model_kv_block_bytes(const struct model_config *config);
 uint32_t model_kv_blocks_fit(const struct model_config *config, uint64_t bytes);
 
+// Bytes of one slot's state on the config's rank, and snapshots of it that fit into bytes,
+// SNAPSHOTS_MAX at most: none of a model without states, any number where other stages keep them.
+uint64_t model_state_bytes(const struct model_config *config);
+uint32_t model_snapshots_fit(const struct model_config *config, uint64_t bytes);
+
 // The largest message that two ranks exchange in a step: what fabric_config.message_bytes_max must
 // allow.
 size_t model_message_bytes_max(const struct model_spec *spec, const struct layout *layout,
                                uint32_t rows_max);
 
 // What a step needs beside weights and pages: model_create's memory, and the messages that the
-// fabric holds for it. UINT64_MAX when that does not fit the address space. config->kv_blocks and
-// pool are not looked at.
+// fabric holds for it. UINT64_MAX when that does not fit the address space. config->kv_blocks,
+// n_snapshots and pool are not looked at.
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads);
 
 // The digest of one row of logits that a result carries.

@@ -19,13 +19,16 @@ static int check_messages(const struct room *r, struct err_text *e) {
                    c->rows_max, bytes, r->message_bytes_max);
 }
 
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
 int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e) {
     const struct model_config *c = r->model;
     int rc = check_messages(r, e);
     if (rc != 0) return rc;
     uint64_t weights = c->weights->bytes, step = model_step_bytes(c, r->n_threads);
-    uint64_t left = r->memory_bytes > weights ? r->memory_bytes - weights : 0;
-    left = left > step ? left - step : 0;
+    uint64_t left = less(less(r->memory_bytes, weights), step);
     uint64_t bytes = r->kv_bytes != 0 ? r->kv_bytes : r->memory_bytes / 100 * r->kv_percent;
     uint64_t page = model_kv_block_bytes(c);
     if (r->kv_bytes != 0 && r->kv_bytes < page)
@@ -47,4 +50,21 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
                        r->kv_percent);
     *kv_blocks = n;
     return 0;
+}
+
+// Pages are needed, snapshots only save time: these take what those leave.
+uint32_t room_snapshots(const struct room *r, uint32_t kv_blocks) {
+    const struct model_config *c = r->model;
+    uint64_t bytes =
+        r->snapshot_bytes != 0 ? r->snapshot_bytes : r->memory_bytes / 100 * r->snapshot_percent;
+    uint64_t left =
+        less(less(r->memory_bytes, c->weights->bytes), model_step_bytes(c, r->n_threads));
+    left = less(left, kv_blocks * model_kv_block_bytes(c));
+    if (model_snapshots_fit(c, bytes) == 0) return 0;
+    if (bytes > left && r->snapshot_bytes != 0)
+        log_warn("worker",
+                 "snapshots of %" PRIu64 " bytes cut to the %" PRIu64 " that weights, step and KV "
+                 "pages leave",
+                 bytes, left);
+    return model_snapshots_fit(c, bytes < left ? bytes : left);
 }

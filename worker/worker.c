@@ -47,6 +47,8 @@ struct terms {
     enum dtype kv_dtype;
     uint64_t kv_bytes;
     uint32_t kv_percent;
+    uint64_t snapshot_bytes;
+    uint32_t snapshot_percent;
     bool digest;
 };
 
@@ -67,7 +69,7 @@ struct worker {
     char name[128], host[384];
     int64_t beat_due_ns, progress_due_ns, progress_log_ns;
     uint64_t progress_sent;
-    uint32_t kv_blocks_told; // the most that a Form may ask for
+    uint32_t kv_blocks_told, snapshots_told; // the most that a Form may ask for
     _Atomic bool drain;
     bool said_drain, told_to_leave;
     char refusal[ERR_TEXT_MAX]; // the last that was logged; empty when the leader has let it in
@@ -189,6 +191,10 @@ static int on_form(struct worker *w, const Moesaic__Control__V1__Form *m, struct
         return err_set(e, ERR_PEER_PROTOCOL,
                        "form.kv_blocks %u is above the %u that this rank can hold", m->kv_blocks,
                        w->kv_blocks_told);
+    if (m->snapshots > w->snapshots_told)
+        return err_set(e, ERR_PEER_PROTOCOL,
+                       "form.snapshots %u is above the %u that this rank can hold", m->snapshots,
+                       w->snapshots_told);
     if (w->state != WORKER_LOADED) end_epoch(w); // a new one closes the one before
     w->state = WORKER_LOADED;
     atomic_store(&w->open_epoch, m->epoch);
@@ -227,7 +233,8 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
     w->state = WORKER_RUNNING;
     log_event(LOG_INFO, "worker", "ready", log_uint("epoch", w->epoch.number),
               log_uint("rank", w->terms.rank), log_uint("ranks", w->terms.layout.n_ranks),
-              log_uint("kv_blocks", w->epoch.kv_blocks), log_text("lanes", lanes));
+              log_uint("kv_blocks", w->epoch.kv_blocks),
+              log_uint("snapshots", w->epoch.n_snapshots), log_text("lanes", lanes));
     link_send_ready(w->channel, w->epoch.number, lanes);
     return 0;
 }
@@ -271,8 +278,9 @@ static void say_hello(struct worker *w) {
     link_send_hello(w->channel, &hello);
 }
 
-// Pages that this rank could hold if it were alone on its machine, as proto/control.proto wants it.
-static int count_kv_blocks(const struct worker *w, uint32_t *kv_blocks, struct err_text *e) {
+// Pages and snapshots that this rank could hold if it were alone on its machine, as
+// proto/control.proto wants it.
+static int count_room(struct worker *w, struct err_text *e) {
     const struct terms *t = &w->terms;
     struct model_config model = {.weights = w->loader.weights,
                                  .layout = &w->loader.request.layout,
@@ -287,8 +295,12 @@ static int count_kv_blocks(const struct worker *w, uint32_t *kv_blocks, struct e
                         .memory_bytes = w->memory_bytes,
                         .kv_bytes = t->kv_bytes,
                         .kv_percent = t->kv_percent,
+                        .snapshot_bytes = t->snapshot_bytes,
+                        .snapshot_percent = t->snapshot_percent,
                         .message_bytes_max = fabric_message_bytes_max(w->config.fabric)};
-    return room_kv_blocks(&room, kv_blocks, e);
+    int rc = room_kv_blocks(&room, &w->kv_blocks_told, e);
+    if (rc == 0) w->snapshots_told = room_snapshots(&room, w->kv_blocks_told);
+    return rc;
 }
 
 static int say_loaded(struct worker *w, struct err_text *e) {
@@ -297,9 +309,10 @@ static int say_loaded(struct worker *w, struct err_text *e) {
     if (w->terms.max_model_len > weights->spec->max_position)
         return err_set(e, ERR_PEER_PROTOCOL, "welcome.max_model_len %u is above the model's %u",
                        w->terms.max_model_len, weights->spec->max_position);
-    int rc = count_kv_blocks(w, &loaded.kv_blocks, e);
+    int rc = count_room(w, e);
     if (rc != 0) return rc;
-    w->kv_blocks_told = loaded.kv_blocks;
+    loaded.kv_blocks = w->kv_blocks_told;
+    loaded.snapshots = w->snapshots_told;
     loaded.model_digest = w->loader.request.model_digest;
     loaded.shared_digest = weights->shared_digest;
     loaded.experts_digest = weights->experts_digest;
@@ -307,7 +320,7 @@ static int say_loaded(struct worker *w, struct err_text *e) {
     w->state = WORKER_LOADED;
     log_event(LOG_INFO, "worker", "loaded", log_uint("rank", w->terms.rank),
               log_uint("bytes", weights->bytes), log_uint("experts", weights->n_local_experts),
-              log_uint("kv_blocks", loaded.kv_blocks));
+              log_uint("kv_blocks", loaded.kv_blocks), log_uint("snapshots", loaded.snapshots));
     link_send_loaded(w->channel, &loaded);
     return 0;
 }
@@ -322,6 +335,8 @@ static void take_terms(struct terms *t, const Moesaic__Control__V1__Welcome *m) 
                         .kv_dtype = kv_dtype,
                         .kv_bytes = m->kv_cache_bytes,
                         .kv_percent = m->kv_cache_percent,
+                        .snapshot_bytes = m->snapshot_bytes,
+                        .snapshot_percent = m->snapshot_percent,
                         .digest = m->digest};
     check(layout_unpack(&t->layout, m->layout, NULL) == 0); // the same
 }

@@ -51,6 +51,11 @@
 #define BATCHED_TOKENS_MAX 65536  // rows a rank and step
 #define PIPELINE_DEPTH_MAX 2
 #define KV_BLOCKS_MAX (1u << 24) // pages a rank: 268 million tokens
+// Copies of a slot's state: taken where so many tokens end, and at a prompt's last block. One that
+// is less than this share of them behind the one before is not worth the step that ends there.
+#define SNAPSHOT_TOKENS 1024
+#define SNAPSHOT_SHARE 8
+#define SNAPSHOTS_MAX (1u << 16) // a rank
 #define REQUESTS_LIVE_MAX 16384  // waiting or running in one leader
 #define PLAN_NAMES_MAX 65536     // of shared KV blocks in a plan, beside one for each of the rank's
 #define REPLAYS_IN_VAIN_MAX 5    // groups that may be lost under a request without a token between
@@ -93,6 +98,7 @@
 #define PROMPTS_MAX 1024
 #define STREAM_BUFFER_BYTES_MAX (1u << 20)
 
+static_assert(SNAPSHOT_TOKENS % KV_BLOCK_TOKENS == 0, "a snapshot stands where a block ends");
 static_assert(ATTN_PARTITION_TOKENS % KV_BLOCK_TOKENS == 0, "a partition holds whole blocks");
 static_assert(2 * LOGIT_BIAS_MAX + ALLOWED_IDS_MAX + 2 * BAD_WORDS_MAX + BAD_WORD_TOKENS_MAX +
                       STOP_IDS_MAX <=

@@ -140,7 +140,7 @@ struct leader_options {
     uint32_t max_model_len;  // 0 = the model's
     uint32_t max_num_seqs, max_num_batched_tokens, pipeline_depth, max_num_queued_reqs;
     uint32_t http_timeout; // seconds
-    struct memory_share kv_cache_memory;
+    struct memory_share kv_cache_memory, state_cache_memory;
     int64_t step_timeout, recovery_timeout, shutdown_timeout, grpc_max_connection_age; // ns
     bool digest, enable_prefix_caching;
     bool enable_auto_tool_choice, exclude_tools_when_tool_choice_none;

@@ -204,6 +204,10 @@ static const struct option leader_options[] = {
      .argument = "SIZE",
      .help = "KV pages of each worker: bytes (512MiB), or per cent of the worker's memory, divided "
              "among the workers of one host."},
+    {"state-cache-memory", OPTION_SHARE, LEADER(state_cache_memory), .fallback = "5%",
+     .argument = "SIZE",
+     .help = "Of models with recurrent or compressed layers: memory of each worker for copies of "
+             "sequences' states, which the prefix cache begins from; as --kv-cache-memory."},
     {"generation-config", OPTION_CHOICE, LEADER(generation_config), .fallback = "auto",
      .argument = "SOURCE", .choices = "auto|none",
      .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},

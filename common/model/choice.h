@@ -14,8 +14,9 @@ struct layout_wish {
 // What a rank must hold besides its weights, and in which memory.
 struct layout_need {
     const struct footprint_model *model;
-    uint64_t n_tokens;     // whose pages must fit: one request of the greatest length
-    uint64_t memory_bytes; // of each worker; 0 = not known: everything fits
+    uint64_t n_tokens;       // whose pages must fit: one request of the greatest length
+    uint64_t memory_bytes;   // of each worker; 0 = not known: everything fits
+    uint64_t snapshot_bytes; // of these, for copies of states; 0 = not known
 };
 
 // The flags that were given, as a person wrote them: "--workers 8 --tensor-parallel-size 2".

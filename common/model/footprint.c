@@ -111,6 +111,15 @@ static uint64_t kv_token(const struct footprint_model *m, const struct layout *l
     return (page + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
+// One sequence's states in the stage's layers.
+static uint64_t state(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
+    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
+        n += spec_layer_state_bytes(m->spec, first + i);
+    return n;
+}
+
 void footprint_of(struct footprint *out, const struct footprint_model *m, const struct layout *l,
                   uint32_t rank) {
     const struct model_spec *s = m->spec;
@@ -121,16 +130,8 @@ void footprint_of(struct footprint *out, const struct footprint_model *m, const 
                               .first_expert = layout_expert_first(l, s->router.n_experts, rank),
                               .n_experts = n_experts,
                               .weight_bytes = weights(m, l, stage, n_experts),
-                              .kv_token_bytes = kv_token(m, l, stage)};
-}
-
-// One sequence's states in the stage's layers.
-static uint64_t state(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
-    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
-    uint64_t n = 0;
-    for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
-        n += spec_layer_state_bytes(m->spec, first + i);
-    return n;
+                              .kv_token_bytes = kv_token(m, l, stage),
+                              .state_bytes = state(m, l, stage)};
 }
 
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,

@@ -40,6 +40,7 @@ struct footprint {
     uint32_t first_expert, n_experts; // of each layer; where etp > 1, a part of each
     uint64_t weight_bytes;
     uint64_t kv_token_bytes; // pages of one token of its DP group
+    uint64_t state_bytes;    // what its layers keep of one sequence beside pages
 };
 
 // layout is legal for the model.

@@ -80,6 +80,27 @@ void layout_table_write(struct buf *out, const struct layout_table *t) {
     if (shown < n) buf_format(out, "      and %u more\n", n - shown);
 }
 
+// What a sequence takes beside pages on the worker that keeps most of it, and how often it can be
+// kept. Nothing of a model without states.
+static void write_states(struct buf *out, const struct layout *l, const struct layout_need *need) {
+    char each[LAYOUT_BYTES_TEXT], all[LAYOUT_BYTES_TEXT];
+    uint64_t most = 0;
+    for (uint32_t rank = 0; rank < l->n_ranks; rank++) {
+        struct footprint f;
+        footprint_of(&f, need->model, l, rank);
+        if (f.state_bytes > most) most = f.state_bytes;
+    }
+    if (most == 0) return;
+    layout_bytes_text(each, most);
+    buf_format(out, "It keeps a state of up to %s for each slot", each);
+    if (need->snapshot_bytes != 0) {
+        layout_bytes_text(all, need->snapshot_bytes);
+        buf_format(out, ", and %s of copies\nfor the prefix cache, which are %llu", all,
+                   (unsigned long long)(need->snapshot_bytes / most));
+    }
+    buf_text(out, ".\n");
+}
+
 void layout_need_write(struct buf *out, const struct layout *l, const struct layout_need *need) {
     char needs[LAYOUT_BYTES_TEXT], has[LAYOUT_BYTES_TEXT];
     layout_bytes_text(needs, footprint_most(need->model, l, need->n_tokens));
@@ -90,4 +111,5 @@ void layout_need_write(struct buf *out, const struct layout *l, const struct lay
         buf_format(out, ",\nand can have %s%s", has,
                    layout_fits(l, need) ? "" : ", which is too little");
     buf_text(out, ".\n");
+    write_states(out, l, need);
 }

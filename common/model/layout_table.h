@@ -15,7 +15,8 @@ struct layout_table {
 // A head line, what it means, and a row for each rank. Bytes are reckoned (footprint.h).
 void layout_table_write(struct buf *out, const struct layout_table *t);
 
-// How much of its memory the worker that needs most needs: a line or two.
+// How much of its memory the worker that needs most needs, and of models with states how much of
+// that is theirs: a line to four.
 void layout_need_write(struct buf *out, const struct layout *l, const struct layout_need *need);
 
 #define LAYOUT_BYTES_TEXT 24

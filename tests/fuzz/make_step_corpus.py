@@ -36,9 +36,10 @@ def scoring(n_rows, n_top=0, next_token=0):
     return number(1, n_rows) + number(2, n_top) + number(3, next_token)
 
 
-def seq(slot, position, tokens, blocks=(), offset=0, sample=None, from_slot=False, score=None):
+def seq(slot, position, tokens, blocks=(), offset=0, sample=None, from_slot=False, score=None, restored=0, saved=0):
     return (number(1, slot) + number(2, position) + packed(3, tokens) + number(4, int(from_slot)) + number(5, offset)
-            + packed(6, blocks) + (block(7, sample) if sample is not None else b"") + (block(9, score) if score is not None else b""))
+            + packed(6, blocks) + (block(7, sample) if sample is not None else b"") + (block(9, score) if score is not None else b"")
+            + number(10, restored) + number(11, saved))
 
 
 def plan(step, *seqs):
@@ -63,3 +64,11 @@ write("long", plan(1, seq(3, 0, range(40), [0, 1, 2])), plan(2, seq(3, 40, range
 write("shared_page", plan(1, seq(0, 0, range(17), [0, 1])), plan(2, seq(1, 16, [4], [0, 2], sample=sampling())))
 write("scored", plan(1, seq(0, 0, range(12), [0], score=scoring(12, 3, 9)), seq(1, 0, range(9), [1], sample=sampling(), score=scoring(8, 20))),
       plan(2, seq(0, 12, [9, 1], [], 1, sample=sampling(), score=scoring(1))))
+# States: kept and begun from, by another slot and in the same plan; then of numbers that are not there, of another position, and twice.
+write("snapshots", plan(1, seq(0, 0, range(16), [0], saved=1)), plan(2, seq(0, 16, range(16), [1], 1, sample=sampling(), saved=2)),
+      plan(3, seq(1, 16, range(9), [0, 2], sample=sampling(), restored=1), seq(2, 0, range(16), [3], saved=1)),
+      plan(4, seq(3, 32, [5], [0, 1, 4], sample=sampling(), restored=2)), plan(5, seq(3, 33, [], from_slot=True, sample=sampling())))
+write("snapshots_wrong", plan(1, seq(0, 0, range(16), [0], saved=3)), plan(2, seq(1, 16, [4], [0, 1], restored=4)),
+      plan(3, seq(1, 0, [4], [1], restored=3)), plan(4, seq(1, 0, range(16), [1], saved=2**32 - 1)),
+      plan(5, seq(1, 0, range(16), [1], saved=1), seq(2, 0, range(16), [2], saved=1)), plan(6, seq(1, 0, range(15), [1], saved=1)),
+      plan(7, seq(1, 0, [], [1], saved=1)), plan(8, seq(1, 16, [4], [0, 1], sample=sampling(), restored=2)))

@@ -49,6 +49,7 @@ static int io_send(void *context, uint64_t peer, const void *data, size_t bytes)
         p->n_form++;
         p->epoch = d->form->epoch;
         p->kv_blocks = d->form->kv_blocks;
+        p->snapshots = d->form->snapshots;
         p->host_index = d->form->host_index;
         p->n_on_host = d->form->n_on_host;
         break;
@@ -99,11 +100,14 @@ static void io_end(void *context) {
     f->n_end++;
 }
 
-static int io_ready(void *context, uint64_t epoch, const uint32_t *kv_blocks) {
+static int io_ready(void *context, uint64_t epoch, const struct rank_room *rooms) {
     struct fake_cluster *f = context;
     (void)epoch;
     if (f->ready_error != 0) return f->ready_error;
-    memcpy(f->kv_blocks, kv_blocks, f->leader.layout.dp * sizeof kv_blocks[0]);
+    for (uint32_t i = 0; i < f->leader.layout.dp; i++) {
+        f->kv_blocks[i] = rooms[i].kv_blocks;
+        f->snapshots[i] = rooms[i].snapshots;
+    }
     f->n_ready++;
     return 0;
 }

@@ -13,8 +13,8 @@
 
 struct fake_peer {
     uint32_t n_welcome, n_form, n_connect, n_close, n_leave, n_drop;
-    uint32_t rank, host_index, n_on_host, kv_blocks; // as last told
-    uint64_t epoch;                                  // of the last Form
+    uint32_t rank, host_index, n_on_host, kv_blocks, snapshots; // as last told
+    uint64_t epoch;                                             // of the last Form
     bool refused;
     char reason[512]; // of the last drop or close
 };
@@ -34,7 +34,7 @@ struct fake_cluster {
     uint32_t n_begin, n_connect, n_end, n_ready, n_lost;
     bool open; // begin was called, end was not
     int begin_error, connect_error, ready_error;
-    uint32_t kv_blocks[FAKE_RANKS_MAX]; // as last told by ready
+    uint32_t kv_blocks[FAKE_RANKS_MAX], snapshots[FAKE_RANKS_MAX]; // as last told by ready
     char lost_reason[512];
 };
 

@@ -88,6 +88,7 @@ static void create_model(struct ranks *r, const struct ranks_config *c, uint32_t
         .rows_max = c->rows_max,
         .max_model_len = c->max_model_len,
         .kv_blocks = c->kv_blocks,
+        .n_snapshots = c->n_snapshots,
         .kv_dtype = c->kv_dtype,
         .digest = true,
         .exchange_timeout_ns = 60 * NS_PER_S,

@@ -56,21 +56,23 @@ uint64_t group_draw(struct group *g, uint64_t n) {
 }
 
 void group_form(struct group *g, uint32_t kv_blocks) {
-    uint32_t blocks[RANKS_TOP];
+    struct rank_room rooms[RANKS_TOP];
     for (uint32_t i = 0; i < g->config.n_ranks; i++) {
         toy_destroy(g->ranks[i]);
         struct toy_config toy = {.rank = i,
                                  .n_slots = g->config.max_num_seqs,
                                  .rows_max = g->config.max_num_batched_tokens,
                                  .kv_blocks = kv_blocks,
+                                 .stateful = g->config.snapshot_tokens != 0,
+                                 .snapshots = g->snapshots,
                                  .max_model_len = MODEL_LEN,
                                  .vocab = VOCAB,
                                  .nonfinite_token = VOCAB - 1};
         g->ranks[i] = toy_create(&toy);
-        blocks[i] = kv_blocks;
+        rooms[i] = (struct rank_room){kv_blocks, g->snapshots};
     }
     g->n_flights = 0;
-    ck_assert_int_eq(sched_form(g->sched, blocks), 0);
+    ck_assert_int_eq(sched_form(g->sched, rooms), 0);
 }
 
 static void start(struct group *g, const struct sched_config *shape, uint32_t depth) {
@@ -97,6 +99,14 @@ void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budg
                  uint32_t depth) {
     const struct sched_config shape = shape_of(n_ranks, seqs, budget);
     start(g, &shape, depth);
+}
+
+void group_start_stateful(struct group *g, uint32_t snapshots, uint32_t snapshot_tokens,
+                          uint32_t depth) {
+    struct sched_config shape = shape_of(1, 8, 64);
+    shape.snapshot_tokens = snapshot_tokens;
+    start(g, &shape, depth);
+    g->snapshots = snapshots;
 }
 
 void group_start_staged(struct group *g, uint32_t seqs, uint32_t budget, uint32_t depth) {

@@ -30,6 +30,7 @@ struct group {
     struct sched *sched;
     struct wire *wire;
     uint32_t depth;
+    uint32_t snapshots; // of each rank, from the next group_form on; 0: the toy keeps no states
     struct toy_rank *ranks[RANKS_TOP];
     struct step_plan plans[DEPTH_TOP];
     struct wire_buffer buffers[DEPTH_TOP][RANKS_TOP];
@@ -38,6 +39,9 @@ struct group {
 };
 
 void group_start(struct group *g, uint32_t n_ranks, uint32_t seqs, uint32_t budget, uint32_t depth);
+// Of a model with states, of which so many snapshots fit, each snapshot_tokens.
+void group_start_stateful(struct group *g, uint32_t snapshots, uint32_t snapshot_tokens,
+                          uint32_t depth);
 // Of stages: the decodes are spread over the depth's steps.
 void group_start_staged(struct group *g, uint32_t seqs, uint32_t budget, uint32_t depth);
 void group_form(struct group *g, uint32_t kv_blocks); // anew, with empty pages

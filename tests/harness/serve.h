@@ -16,7 +16,7 @@ struct ranks_config {
     const struct layout *layout;
     const struct kernel_ops *ops; // NULL: the best
     uint32_t n_threads;           // of each rank
-    uint32_t n_slots, rows_max, max_model_len, kv_blocks;
+    uint32_t n_slots, rows_max, max_model_len, kv_blocks, n_snapshots;
     enum dtype kv_dtype;
     bool keep_logits;
 };

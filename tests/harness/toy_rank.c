@@ -8,7 +8,13 @@
 #include "common/base/check.h"
 #include "step.pb-c.h"
 
+struct toy_state {
+    uint64_t hash;
+    uint32_t end; // tokens in it
+};
+
 struct toy_slot {
+    struct toy_state state;
     uint32_t *blocks; // the block table
     uint32_t n_blocks, n_tokens, last_token;
 };
@@ -17,7 +23,8 @@ struct toy_rank {
     struct toy_config config;
     uint32_t *pages; // [kv_blocks][16]
     struct toy_slot *slots;
-    bool *in_step; // [n_slots]
+    struct toy_state *snapshots; // [snapshots]
+    bool *in_step;               // [n_slots]
     uint64_t n_steps, n_idle, last_step;
 };
 
@@ -26,6 +33,7 @@ struct toy_rank *toy_create(const struct toy_config *config) {
     t->config = *config;
     t->pages = calloc((size_t)config->kv_blocks * KV_BLOCK_TOKENS, sizeof *t->pages);
     t->slots = calloc(config->n_slots, sizeof *t->slots);
+    t->snapshots = calloc(config->snapshots + 1, sizeof *t->snapshots);
     t->in_step = calloc(config->n_slots, sizeof *t->in_step);
     for (uint32_t i = 0; i < config->n_slots; i++)
         t->slots[i].blocks = calloc(config->max_model_len / KV_BLOCK_TOKENS + 1, sizeof(uint32_t));
@@ -37,6 +45,7 @@ void toy_destroy(struct toy_rank *t) {
     for (uint32_t i = 0; i < t->config.n_slots; i++)
         free(t->slots[i].blocks);
     free(t->slots);
+    free(t->snapshots);
     free(t->in_step);
     free(t->pages);
     free(t);
@@ -64,11 +73,30 @@ static uint32_t *cell(const struct toy_rank *t, const struct toy_slot *s, uint32
                      position % KV_BLOCK_TOKENS];
 }
 
+// Before any row of the step: the state that a run begins with.
+static void restore(struct toy_rank *t, const Moesaic__Step__V1__PlanSeq *p) {
+    check(p->slot < t->config.n_slots);
+    struct toy_state *state = &t->slots[p->slot].state;
+    check(p->from_snapshot <= t->config.snapshots && p->to_snapshot <= t->config.snapshots);
+    if (p->from_snapshot != 0)
+        *state = t->snapshots[p->from_snapshot - 1];
+    else if (p->position == 0)
+        *state = (struct toy_state){0};
+    check(!t->config.stateful || state->end == p->position);
+}
+
+// After all rows of the step.
+static void save(struct toy_rank *t, const Moesaic__Step__V1__PlanSeq *p) {
+    if (p->to_snapshot == 0) return;
+    check(t->slots[p->slot].state.end % KV_BLOCK_TOKENS == 0);
+    t->snapshots[p->to_snapshot - 1] = t->slots[p->slot].state;
+}
+
 static void write_rows(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
                        uint32_t n_rows) {
     check(p->block_offset + p->n_blocks <= t->config.max_model_len / KV_BLOCK_TOKENS + 1);
     if (p->block_offset == 0) // the first run of a sequence; what is before it stands in the blocks
-        *s = (struct toy_slot){.blocks = s->blocks, .n_tokens = p->position};
+        *s = (struct toy_slot){.blocks = s->blocks, .n_tokens = p->position, .state = s->state};
     check(p->position == s->n_tokens && p->block_offset == s->n_blocks);
     for (size_t i = 0; i < p->n_blocks; i++) {
         check(p->blocks[i] < t->config.kv_blocks);
@@ -78,18 +106,21 @@ static void write_rows(struct toy_rank *t, struct toy_slot *s, const Moesaic__St
         uint32_t token = p->token_from_slot ? s->last_token : p->tokens[i];
         check(token < t->config.vocab);
         *cell(t, s, s->n_tokens++) = token;
+        s->state = (struct toy_state){mix(s->state.hash, token), s->state.end + 1};
     }
     check(s->n_tokens <= t->config.max_model_len);
 }
 
 static void sample(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
                    Moesaic__Step__V1__SeqResult *out) {
-    uint64_t h = first_hash(p->sampling->temperature, p->sampling->seed);
+    uint64_t h = first_hash(p->sampling->temperature, p->sampling->seed), state = 0;
     for (uint32_t i = 0; i < s->n_tokens; i++) {
         uint32_t token = *cell(t, s, i);
+        state = mix(state, token);
         if (token == t->config.nonfinite_token) out->nonfinite = true;
         h = mix(h, token);
     }
+    check(!t->config.stateful || state == s->state.hash);
     s->last_token = out->nonfinite ? 0 : (uint32_t)(h % t->config.vocab);
     out->token = s->last_token;
     out->digest = h;
@@ -163,11 +194,12 @@ uint8_t *toy_step(struct toy_rank *t, const uint8_t *plan, size_t plan_bytes,
     Moesaic__Step__V1__StepResult result = MOESAIC__STEP__V1__STEP_RESULT__INIT;
     uint32_t n_rows = 0;
     memset(t->in_step, 0, t->config.n_slots * sizeof *t->in_step);
+    for (size_t i = 0; i < p->n_seqs; i++)
+        restore(t, p->seqs[i]);
     for (size_t i = 0; i < p->n_seqs; i++) {
         Moesaic__Step__V1__PlanSeq *q = p->seqs[i];
         uint32_t n = q->token_from_slot ? 1 : (uint32_t)q->n_tokens;
-        check(q->slot < t->config.n_slots && !t->in_step[q->slot] && n > 0 &&
-              (!q->token_from_slot || q->n_tokens == 0));
+        check(!t->in_step[q->slot] && n > 0 && (!q->token_from_slot || q->n_tokens == 0));
         t->in_step[q->slot] = true;
         n_rows += n;
         write_rows(t, &t->slots[q->slot], q, n);
@@ -179,6 +211,8 @@ uint8_t *toy_step(struct toy_rank *t, const uint8_t *plan, size_t plan_bytes,
         if (q->scoring != NULL) score(t, &t->slots[q->slot], q, row);
         if (q->sampling != NULL) sample(t, &t->slots[q->slot], q, row);
     }
+    for (size_t i = 0; i < p->n_seqs; i++)
+        save(t, p->seqs[i]);
     check(n_rows <= t->config.rows_max);
     result.epoch = p->epoch;
     result.step = t->last_step = p->step;

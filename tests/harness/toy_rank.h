@@ -1,6 +1,7 @@
 // toy_rank.h: a rank without a model: it keeps tokens in its pages and samples a hash of the
 // history that it reads back through the slot's block table. A wrong position, page, slot or order
-// of steps gives another token; an unlawful plan aborts the test.
+// of steps gives another token; an unlawful plan aborts the test. A stateful one also keeps a hash
+// of its sequence in each slot, and aborts the test where that is not of what stands in the pages.
 #ifndef MOESAIC_TESTS_HARNESS_TOY_RANK_H
 #define MOESAIC_TESTS_HARNESS_TOY_RANK_H
 
@@ -12,6 +13,8 @@
 
 struct toy_config {
     uint32_t rank, n_slots, rows_max, kv_blocks, max_model_len, vocab;
+    bool stateful;
+    uint32_t snapshots;       // of the slots' states
     uint32_t nonfinite_token; // a row that reads this token is not finite; UINT32_MAX = none
 };
 

@@ -167,6 +167,9 @@ static void leader_main(struct env *env, void *arg) {
         .pipeline_depth = config->pipeline_depth,
         .kv_cache_bytes = UINT64_C(1) << 30,
         .kv_blocks_max = config->kv_blocks,
+        .snapshot_bytes = UINT64_C(1) << 30,
+        .snapshots_max = config->snapshots,
+        .snapshot_tokens = config->snapshot_tokens,
         .step_timeout_ns = 30 * NS_PER_S,
         .recovery_timeout_ns = config->recovery_timeout_ns,
         .digest = true,
@@ -279,6 +282,8 @@ struct cluster_config cluster_config_default(struct model_cache *model, uint64_t
                                     .max_num_batched_tokens = 64,
                                     .max_model_len = model->spec.max_position,
                                     .pipeline_depth = 1,
+                                    .snapshots = 12,
+                                    .snapshot_tokens = 32,
                                     .recovery_timeout_ns = 60 * NS_PER_S};
     uint32_t blocks_a_seq = (config.max_model_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
     config.kv_blocks = blocks_a_seq * 2;

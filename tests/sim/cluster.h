@@ -36,8 +36,9 @@ struct cluster_config {
     struct model_cache *model; // not owned
     const char *kernels;       // NULL = best
     uint32_t n_workers, max_num_seqs, max_num_batched_tokens, max_model_len, pipeline_depth;
-    struct layout layout; // n_ranks 0: n_workers, each with requests of its own
-    uint32_t kv_blocks;   // of each worker
+    struct layout layout;                // n_ranks 0: n_workers, each with requests of its own
+    uint32_t kv_blocks;                  // of each worker
+    uint32_t snapshots, snapshot_tokens; // the same of states; tokens between two of a sequence
     int64_t recovery_timeout_ns;
     bool no_prefix_caching;
     uint64_t leader_digest; // 0 = the model's

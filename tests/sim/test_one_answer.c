@@ -48,7 +48,8 @@ static const struct {
               {"tests/data/models/deepseek-v3", DTYPE_I8, 12, MLA_ABSORBED},
               {"tests/data/models/deepseek-v3", DTYPE_BF16, 12, MLA_EXPANDED},
               {"tests/data/models/deepseek-v32", DTYPE_I8, 12, MLA_ABSORBED},
-              {"tests/data/models/glm5", DTYPE_BF16, 12, MLA_ABSORBED}};
+              {"tests/data/models/glm5", DTYPE_BF16, 12, MLA_ABSORBED},
+              {"tests/data/models/qwen3-next", DTYPE_F32, 12, MLA_ABSORBED}};
 #define N_MODELS (sizeof models / sizeof models[0])
 
 // Made before Check forks, anew for each model.
@@ -84,6 +85,7 @@ static void run_variation(const struct variation *v, uint64_t seed) {
     enum sim_end end = cluster_run(&c, NO_DEADLINE);
     ck_assert_int_eq(end, SIM_UNTIL);
     ck_assert_int_eq(c.check_result, 0);
+    if (full && v->n_workers == 1) ck_assert_uint_gt(c.view.prefix_hits, 0);
     cluster_destroy(&c);
     for (uint32_t i = 0; i < n_jobs; i++) {
         const struct answer *a = &turns[i].answer;

@@ -191,6 +191,8 @@ START_TEST(numbers_of_any_size_keep_the_width) {
                                                   "blocks",
                                                   "blocks_used",
                                                   "block_tokens",
+                                                  "snapshots",
+                                                  "snapshots_used",
                                                   "prompt_tokens",
                                                   "generation_tokens",
                                                   "steps",

@@ -7,6 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "leader/api.h"
+#include "leader/pages.h"
 #include "leader/sched.h"
 #include "tests/harness/http_client.h"
 #include "tests/harness/suite.h"
@@ -74,7 +75,7 @@ struct shape {
 };
 
 static void start(struct pipeline *p, const struct shape *shape) {
-    const uint32_t blocks[] = {KV_BLOCKS, KV_BLOCKS};
+    const struct rank_room rooms[] = {{KV_BLOCKS, 0}, {KV_BLOCKS, 0}};
     const struct sched_config config = {.n_ranks = shape->n_ranks,
                                         .max_num_seqs = 16,
                                         .max_num_batched_tokens = shape->budget,
@@ -84,7 +85,7 @@ static void start(struct pipeline *p, const struct shape *shape) {
     ck_assert_int_eq(sched_create(&p->sched, &config, NULL), 0);
     for (uint32_t i = 0; i < shape->depth; i++)
         ck_assert_int_eq(step_plan_init(&p->plans[i], &config), 0);
-    ck_assert_int_eq(sched_form(p->sched, blocks), 0);
+    ck_assert_int_eq(sched_form(p->sched, rooms), 0);
 }
 
 static void finish(struct pipeline *p) {

@@ -121,7 +121,7 @@ struct row {
 };
 
 static void expect_choice(const struct row *row) {
-    struct layout_need need = {&model, 100, row->memory};
+    struct layout_need need = {.model = &model, .n_tokens = 100, .memory_bytes = row->memory};
     struct layout l = {0};
     struct err_text e = {""};
     char got[LAYOUT_TEXT_MAX], wanted[LAYOUT_TEXT_MAX];
@@ -212,7 +212,10 @@ END_TEST
 
 static void check_table(const struct layout *l) {
     const struct layout_table table = {&model, l, 1, 0};
-    const struct layout_need need = {&model, spec.max_position, UINT64_MAX / 2};
+    const struct layout_need need = {.model = &model,
+                                     .n_tokens = spec.max_position,
+                                     .memory_bytes = UINT64_MAX / 2,
+                                     .snapshot_bytes = UINT64_MAX / 4};
     struct buf out;
     uint32_t n_rows = 0;
     buf_init(&out, 0);
@@ -228,6 +231,29 @@ static void check_table(const struct layout *l) {
     ck_assert_uint_eq(n_rows, l->n_ranks);
     buf_finish(&out);
 }
+
+static void expect_need(const struct layout_need *need, const char *words, bool there) {
+    const struct layout one = layout_even(1);
+    struct buf out;
+    buf_init(&out, 0);
+    layout_need_write(&out, &one, need);
+    buf_add(&out, "", 1);
+    ck_assert(!out.failed && (strstr(out.data, words) != NULL) == there);
+    buf_finish(&out);
+}
+
+START_TEST(states_are_told_of_models_that_keep_one) {
+    struct layout_need need = {.model = &model, .n_tokens = 100};
+    open_model(SMALL("qwen3-next"), "auto");
+    expect_need(&need, "a state of up to 15.9 KiB for each slot.\n", true);
+    need.snapshot_bytes = 10 * spec_state_bytes(&spec);
+    expect_need(&need, "each slot, and 158.9 KiB of copies\nfor the prefix cache, which are 10.\n",
+                true);
+    check_table(&(struct layout){8, 2, 4, 1, 4, 1});
+    open_model(SEEDLING, "auto");
+    expect_need(&need, "state", false);
+}
+END_TEST
 
 START_TEST(the_table_has_a_row_for_each_rank_within_80_columns) {
     open_model(SEEDLING, "auto");
@@ -279,6 +305,7 @@ int main(void) {
     tcase_add_test(t, sizes_that_are_not_given_are_chosen_by_the_rule);
     tcase_add_test(t, a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours);
     tcase_add_test(t, sizes_say_how_many_workers_they_need);
+    tcase_add_test(t, states_are_told_of_models_that_keep_one);
     tcase_add_test(t, the_table_has_a_row_for_each_rank_within_80_columns);
     tcase_add_test(t, large_sizes_stand_apart_from_their_meaning);
     tcase_add_test(t, a_row_says_who_holds_what);

@@ -1,17 +1,17 @@
 // worker_delta.c: states of recurrent layers live in slots: a run begins anew at position 0 or goes
-// on where its slot stands, anything else is refused; memory is counted; checkpoints of either form
-// of experts are one model.
+// on where its slot stands or from a snapshot, anything else is refused; a snapshot is exact;
+// memory is counted; checkpoints of either form of experts are one model.
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/mem.h"
 #include "tests/harness/serve.h"
 #include "tests/harness/suite.h"
-#include "worker/kv.h"
+#include "worker/batch.h"
 
 #define FOLDER SOURCE_ROOT "/tests/data/models/qwen3-next"
 
-// One rank with 3 slots, 40 rows, 64 positions and 12 pages.
+// One rank with 3 slots, 40 rows, 64 positions, 12 pages and 2 snapshots.
 static struct model_spec spec;
 static struct layout layout;
 static struct weights *weights;
@@ -35,6 +35,7 @@ static void make_ranks(void) {
                                   .rows_max = 40,
                                   .max_model_len = 64,
                                   .kv_blocks = 12,
+                                  .n_snapshots = 2,
                                   .kv_dtype = DTYPE_F32};
     ranks = ranks_create(&config);
     memset(&p, 0, sizeof p);
@@ -142,10 +143,109 @@ START_TEST(sequences_beside_each_other_share_no_state) {
 }
 END_TEST
 
+// The run added last begins from one snapshot and is saved to another; 1 + number, 0 = none.
+static void with(uint32_t from, uint32_t to) {
+    p.seqs[p.plan.n_seqs - 1].from_snapshot = from;
+    p.seqs[p.plan.n_seqs - 1].to_snapshot = to;
+}
+
+// Text 5 over slot 0's pages, which others read: the blocks before the run are as good as its own.
+static uint64_t digest_from(uint32_t slot, uint32_t snapshot, uint32_t position, uint32_t n) {
+    add(slot, 5, position, n);
+    with(snapshot, 0);
+    for (uint32_t b = 0; b < position / KV_BLOCK_TOKENS; b++)
+        p.blocks[0][b] = b;
+    ck_assert_msg(step() == 0, "%s", error.text);
+    return output.seqs[0].digest;
+}
+
+START_TEST(who_goes_on_from_a_snapshot_computes_the_same_bits) {
+    uint64_t whole = digest(0, 5, 0, 37);
+    add(0, 5, 0, 16); // cut where blocks end, and kept there
+    with(0, 1);
+    ck_assert_int_eq(step(), 0);
+    add(0, 5, 16, 16);
+    with(0, 2);
+    ck_assert_int_eq(step(), 0);
+    ck_assert_uint_eq(digest(0, 5, 32, 5), whole);
+    digest(1, 9, 0, 40);
+    digest(2, 8, 0, 3);
+    ck_assert_uint_eq(digest_from(1, 2, 32, 5), whole);
+    ck_assert_uint_eq(digest_from(1, 1, 16, 21), whole);
+    for (uint32_t i = 0; i < 4; i++)
+        digest_from(2, i == 0 ? 2 : 0, 32 + i, 1);
+    ck_assert_uint_eq(digest_from(2, 0, 36, 1), whole);
+    ck_assert_uint_eq(digest_from(1, 2, 32, 5), whole); // it was read, and stays
+}
+END_TEST
+
+// One sequence begins from the snapshot that another is saved to in the same plan.
+START_TEST(a_plan_reads_its_snapshots_before_it_writes_them) {
+    uint64_t whole = digest(0, 5, 0, 20), other = digest(2, 6, 0, 20);
+    add(0, 5, 0, 16);
+    with(0, 1);
+    ck_assert_int_eq(step(), 0);
+    add(2, 6, 0, 16);
+    with(0, 1);
+    add(1, 5, 16, 4);
+    with(1, 0);
+    p.blocks[1][0] = 0;
+    ck_assert_msg(step() == 0, "%s", error.text);
+    ck_assert_uint_eq(output.seqs[1].digest, whole);
+    add(1, 6, 16, 4);
+    with(1, 0);
+    p.blocks[0][0] = 8;
+    ck_assert_msg(step() == 0, "%s", error.text);
+    ck_assert_uint_eq(output.seqs[0].digest, other);
+}
+END_TEST
+
+START_TEST(a_plan_with_a_wrong_snapshot_is_refused_and_changes_nothing) {
+    add(0, 5, 0, 16);
+    with(0, 1);
+    ck_assert_int_eq(step(), 0);
+    const struct {
+        uint32_t position, n, from, to;
+        const char *words;
+    } cases[] = {
+        {16, 4, 3, 0, "seqs[0].from_snapshot 3 is above the 2 snapshots"},
+        {16, 4, UINT32_MAX, 0, "seqs[0].from_snapshot 4294967295 is above the 2 snapshots"},
+        {16, 4, 2, 0, "seqs[0].position 16: snapshot 2 has come to 0"},
+        {0, 4, 2, 0, "seqs[0].position 0: snapshot 2 has come to 0"},
+        {0, 4, 1, 0, "seqs[0].position 0: snapshot 1 has come to 16"},
+        {20, 4, 1, 0, "seqs[0].position 20: snapshot 1 has come to 16"},
+        {0, 16, 0, 3, "seqs[0].to_snapshot 3 is above the 2 snapshots"},
+        {0, 17, 0, 1, "seqs[0].to_snapshot 1: the run ends at 17, where no block does"},
+        {0, 0, 0, 1, "seqs[0].tokens is empty"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        add(1, 5, cases[i].position, cases[i].n);
+        with(cases[i].from, cases[i].to);
+        refused(cases[i].words);
+    }
+    for (uint32_t i = 0; i < 2; i++) {
+        add(1 + i, 5, 0, 16);
+        with(0, 2);
+    }
+    refused("seqs[1].to_snapshot 2 is written by this plan twice");
+    add(1, 5, 0, 16); // nor did any of these write the second
+    with(2, 0);
+    refused("snapshot 2 has come to 0");
+    uint64_t whole = digest(2, 5, 0, 20);
+    ck_assert_uint_eq(digest_from(1, 1, 16, 4), whole);
+}
+END_TEST
+
 START_TEST(a_step_of_recurrent_layers_allocates_nothing) {
     digest(0, 1, 0, 20);
     mem_fail_after(1);
     digest(0, 1, 20, 5);
+    add(0, 1, 25, 7);
+    with(0, 1);
+    ck_assert_int_eq(step(), 0);
+    add(1, 1, 32, 1);
+    with(1, 0);
+    ck_assert_int_eq(step(), 0);
     ck_assert_ptr_null(mem_alloc(1)); // the countdown was still armed
 }
 END_TEST
@@ -164,6 +264,14 @@ START_TEST(memory_counts_pages_of_layers_that_attend_and_states_of_the_others) {
     uint64_t few = model_step_bytes(&config, 1);
     config.n_slots = 1003;
     ck_assert_uint_ge(model_step_bytes(&config, 1), few + 1000 * spec_state_bytes(&spec));
+    ck_assert_uint_eq(model_state_bytes(&config), spec_state_bytes(&spec));
+    uint64_t each = spec_state_bytes(&spec) + sizeof(struct batch_snapshot);
+    ck_assert_uint_eq(model_snapshots_fit(&config, 5 * each), 5);
+    ck_assert_uint_eq(model_snapshots_fit(&config, 5 * each - 1), 4);
+    ck_assert_uint_eq(model_snapshots_fit(&config, UINT64_MAX), SNAPSHOTS_MAX);
+    uint64_t bytes = model_step_bytes(&config, 1);
+    config.n_snapshots = 100; // counted elsewhere, as pages are
+    ck_assert_uint_eq(model_step_bytes(&config, 1), bytes);
 }
 END_TEST
 
@@ -175,6 +283,9 @@ int main(void) {
     tcase_add_test(tests, a_run_that_does_not_continue_its_slots_state_is_refused);
     tcase_add_test(tests, a_slot_that_begins_anew_remembers_nothing);
     tcase_add_test(tests, sequences_beside_each_other_share_no_state);
+    tcase_add_test(tests, who_goes_on_from_a_snapshot_computes_the_same_bits);
+    tcase_add_test(tests, a_plan_reads_its_snapshots_before_it_writes_them);
+    tcase_add_test(tests, a_plan_with_a_wrong_snapshot_is_refused_and_changes_nothing);
     tcase_add_test(tests, a_step_of_recurrent_layers_allocates_nothing);
     tcase_add_test(tests, memory_counts_pages_of_layers_that_attend_and_states_of_the_others);
     suite_add_tcase(suite, tests);

@@ -1,5 +1,5 @@
-// worker_room.c: a rank promises only pages that fit beside its weights and its step, and refuses
-// what cannot run, with the numbers.
+// worker_room.c: a rank promises only pages and snapshots that fit beside its weights and its step,
+// and refuses what cannot run, with the numbers.
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,6 +108,36 @@ START_TEST(step_memory_grows_with_what_a_step_may_hold) {
 }
 END_TEST
 
+// Layer 0 keeps a state; snapshots take what pages leave, of a stage without such layers any
+// number.
+START_TEST(snapshots_fit_beside_the_pages) {
+    set_up(1);
+    room.snapshot_percent = 5;
+    room.kv_percent = 10;
+    ck_assert_uint_eq(room_snapshots(&room, blocks()), 0); // no layer keeps one
+    spec.layer_flags[0] |= LAYER_RECURRENT;
+    spec.delta =
+        (struct delta_spec){.kernel = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 64, .v_dim = 64};
+    uint64_t state = spec_state_bytes(&spec);
+    ck_assert_uint_eq(model_state_bytes(&model), state);
+    uint32_t n = room_snapshots(&room, blocks());
+    ck_assert_uint_eq(n, model_snapshots_fit(&model, room.memory_bytes / 100 * 5));
+    ck_assert_uint_ge(n, 5 * MIB / state - 2);
+    room.snapshot_bytes = 10 * state;
+    ck_assert_uint_eq(room_snapshots(&room, blocks()), 9); // each has a note
+    room.snapshot_bytes = 500 * MIB;
+    n = room_snapshots(&room, blocks());
+    ck_assert_uint_gt(n, 50 * MIB / state);
+    ck_assert_uint_lt(n, 90 * MIB / state);
+    room.kv_percent = 100;
+    ck_assert_uint_eq(room_snapshots(&room, blocks()), 0); // pages have all
+    layout = (struct layout){.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
+    model.rank = 1;
+    ck_assert_uint_eq(model_state_bytes(&model), 0);
+    ck_assert_uint_eq(room_snapshots(&room, blocks()), SNAPSHOTS_MAX);
+}
+END_TEST
+
 // Two ranks that split the heads: a page costs half as much on each.
 START_TEST(a_rank_of_a_tp_group_counts_its_own_heads_and_messages) {
     set_up(1);
@@ -189,6 +219,7 @@ END_TEST
 
 int main(void) {
     TCase *t = tcase_create("room");
+    tcase_add_test(t, snapshots_fit_beside_the_pages);
     tcase_add_loop_test(t, pages_weights_and_step_fit_into_the_memory_together, 0, 2);
     tcase_add_test(t, narrow_pages_hold_nearly_twice_the_tokens);
     tcase_add_test(t, step_memory_grows_with_what_a_step_may_hold);
