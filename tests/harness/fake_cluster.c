@@ -232,6 +232,7 @@ void fake_loaded(struct fake_cluster *f, uint64_t peer, uint32_t kv_blocks) {
     l.experts_digest = 100 + f->peers[peer].rank;
     l.weight_bytes = 4096;
     l.kv_blocks = kv_blocks;
+    l.snapshots = kv_blocks / 4;
     fake_loaded_with(f, peer, &l);
 }
 

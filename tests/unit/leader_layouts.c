@@ -20,6 +20,7 @@ static void load_as(uint64_t peer, uint64_t shared, uint32_t kv_blocks) {
     l.shared_digest = shared;
     l.experts_digest = peer;
     l.kv_blocks = kv_blocks;
+    l.snapshots = kv_blocks / 2;
     fake_loaded_with(&f, peer, &l);
 }
 
@@ -71,20 +72,24 @@ START_TEST(what_a_stage_held_stays_pinned_after_a_group_ran) {
 }
 END_TEST
 
-START_TEST(the_ranks_of_a_dp_group_have_as_many_blocks_as_the_least_of_them) {
+START_TEST(the_ranks_of_a_dp_group_have_as_many_blocks_and_snapshots_as_the_least) {
     fake_start_layout(&f, &staged);
-    f.leader.kv_cache_bytes = 1; // each has memory of its own
-    load_all(&staged, 6, 40);    // stage 1, DP group 1
+    f.leader.kv_cache_bytes = f.leader.snapshot_bytes = 1; // each has memory of its own
+    load_all(&staged, 6, 40);                              // stage 1, DP group 1
     fake_tick(&f);
-    for (uint32_t rank = 0; rank < 8; rank++)
-        ck_assert_uint_eq(f.peers[rank + 1].kv_blocks,
-                          layout_place(&staged, rank).dp == 1 ? 40 : 100);
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        uint32_t blocks = layout_place(&staged, rank).dp == 1 ? 40 : 100;
+        ck_assert_uint_eq(f.peers[rank + 1].kv_blocks, blocks);
+        ck_assert_uint_eq(f.peers[rank + 1].snapshots, blocks / 2);
+    }
     for (uint64_t p = 1; p <= 8; p++)
         fake_formed(&f, p, f.peers[p].epoch, 8);
     for (uint64_t p = 1; p <= 8; p++)
         fake_ready(&f, p, f.peers[p].epoch);
     ck_assert_uint_eq(f.kv_blocks[0], 100);
     ck_assert_uint_eq(f.kv_blocks[1], 40);
+    ck_assert_uint_eq(f.snapshots[0], 50);
+    ck_assert_uint_eq(f.snapshots[1], 20);
     fake_finish(&f);
 }
 END_TEST
@@ -199,7 +204,7 @@ int main(void) {
     tcase_set_timeout(t, 300);
     tcase_add_test(t, only_ranks_of_one_stage_and_tp_index_must_hold_the_same);
     tcase_add_test(t, what_a_stage_held_stays_pinned_after_a_group_ran);
-    tcase_add_test(t, the_ranks_of_a_dp_group_have_as_many_blocks_as_the_least_of_them);
+    tcase_add_test(t, the_ranks_of_a_dp_group_have_as_many_blocks_and_snapshots_as_the_least);
     tcase_add_test(t, tokens_of_an_expert_are_counted_for_its_layer_and_once);
     tcase_add_test(t, stages_share_the_decodes_and_never_wait_for_a_token);
     tcase_add_test(t, answers_of_a_crowd_are_the_same_over_stages);

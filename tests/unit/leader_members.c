@@ -262,6 +262,8 @@ START_TEST(form_begins_when_all_are_loaded_and_shares_machines) {
                       20); // per cent of one machine's memory: the least, divided
     ck_assert_uint_eq(f.peers[3].kv_blocks, 20);
     ck_assert_uint_eq(f.peers[2].kv_blocks, 60);
+    ck_assert_uint_eq(f.peers[1].snapshots, 5); // so are those
+    ck_assert_uint_eq(f.peers[2].snapshots, 15);
     for (uint64_t p = 1; p <= 3; p++) {
         ck_assert_uint_eq(f.peers[1].n_connect, 0);
         fake_formed(&f, p, 1, 8);
@@ -273,6 +275,7 @@ START_TEST(form_begins_when_all_are_loaded_and_shares_machines) {
     }
     ck_assert(members_ready(f.members));
     ck_assert_uint_eq(f.kv_blocks[1], 60);
+    ck_assert_uint_eq(f.snapshots[2], 5);
     fake_finish(&f);
 }
 END_TEST

@@ -91,6 +91,7 @@ START_TEST(link_refuses_a_welcome_by_the_name_of_its_wrong_field) {
     REFUSES(max_num_batched_tokens = UINT32_MAX, ERR_PEER_PROTOCOL, "max_num_batched_tokens");
     REFUSES(max_model_len = POSITIONS_MAX + 1, ERR_PEER_PROTOCOL, "max_model_len");
     REFUSES(kv_cache_percent = 101, ERR_PEER_PROTOCOL, "kv_cache_percent");
+    REFUSES(snapshot_percent = 101, ERR_PEER_PROTOCOL, "snapshot_percent");
     REFUSES(model = (char *)"", ERR_PEER_PROTOCOL, "welcome.model");
     REFUSES(dtype = (char *)"int3", ERR_PEER_PROTOCOL, "welcome.dtype");
     REFUSES(kv_cache_dtype = (char *)"auto", ERR_PEER_PROTOCOL, "kv_cache_dtype");
