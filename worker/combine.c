@@ -3,11 +3,10 @@
 
 #include <string.h>
 
-#include "common/base/check.h"
 #include "worker/forward.h"
 
 size_t combine_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
-    return sizeof(struct combine_head) +
+    return sizeof(struct rows_head) +
            (size_t)rows_max * spec->router.top_k * spec->hidden * sizeof(float);
 }
 
@@ -18,9 +17,10 @@ void combine_lay(struct forward *f, struct scratch *s) {
     c->out = scratch_take(s, f->stage_ranks * dispatch_pairs_max(f), row_bytes);
     c->parts = scratch_take(s, f->stage_ranks, sizeof *c->parts);
     c->in = scratch_take(s, f->stage_ranks, sizeof *c->in);
-    c->rows = scratch_take(s, f->stage_ranks, sizeof *c->rows);
-    c->sum = scratch_take(s, f->n_threads, row_bytes);
     uint32_t etp = f->config.layout->etp;
+    c->rows = scratch_take(s, (size_t)f->own_max * f->spec->router.top_k * etp, sizeof *c->rows);
+    c->row_begin = scratch_take(s, f->stage_ranks, sizeof *c->row_begin);
+    c->sum = scratch_take(s, f->n_threads, row_bytes);
     if (etp > 1) c->tree = scratch_take(s, (size_t)f->n_threads * etp, row_bytes);
 }
 
@@ -32,11 +32,12 @@ static int exchange_results(struct forward *f, uint32_t layer, struct err_text *
         c->parts[r] = (struct fabric_part){0};
         if (r == f->self) continue;
         uint32_t n_pairs = begin[r + 1] - begin[r];
-        c->heads[r] = (struct combine_head){.n_pairs = n_pairs, .hidden = f->spec->hidden};
+        c->heads[r] = (struct rows_head){.n_rows = n_pairs, .hidden = f->spec->hidden};
         c->parts[r] = (struct fabric_part){.head = &c->heads[r],
                                            .head_bytes = sizeof c->heads[r],
                                            .data = c->out + begin[r] * hidden,
-                                           .data_bytes = n_pairs * hidden * sizeof(float)};
+                                           .data_bytes = n_pairs * hidden * sizeof(float),
+                                           .unit_bytes = hidden * sizeof(float)};
     }
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
     struct fabric_exchange x = {fabric_tag(FABRIC_COMBINE, f->step, layer), f->stage_first,
@@ -47,35 +48,35 @@ static int exchange_results(struct forward *f, uint32_t layer, struct err_text *
     return 0;
 }
 
-int combine_parse(const float **rows, const struct combine_rules *rules, const uint8_t *data,
-                  size_t bytes, struct err_text *e) {
-    struct combine_head head;
-    if (bytes < sizeof head)
-        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes are less than a head", bytes);
-    check((uintptr_t)data % WIRE_ALIGN == 0); // the fabric's promise
-    memcpy(&head, data, sizeof head);
-    if (head.hidden != rules->hidden || head.n_pairs != rules->n_pairs)
-        return err_set(e, ERR_PEER_PROTOCOL, "hidden %u and n_pairs %u instead of %u and %u",
-                       head.hidden, head.n_pairs, rules->hidden, rules->n_pairs);
-    uint64_t expected = sizeof head + (uint64_t)head.n_pairs * head.hidden * sizeof(float);
-    if (bytes != expected)
-        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes instead of %llu", bytes,
-                       (unsigned long long)expected);
-    *rows = (const float *)(data + sizeof head);
-    return 0;
+// Where this rank's own answers lie.
+static void find_own(struct forward *f, const float **rows, uint32_t n_pairs) {
+    const float *out = f->combine.out + (size_t)f->dispatch.pair_begin[f->self] * f->spec->hidden;
+    for (uint32_t i = 0; i < n_pairs; i++)
+        rows[i] = out + (size_t)i * f->spec->hidden;
+}
+
+static int find_answers(struct forward *f, uint32_t from, uint32_t n_pairs, struct err_text *e) {
+    struct combine *c = &f->combine;
+    struct fabric_piece first = fabric_pieces(&c->in[from]);
+    struct rows_shape shape;
+    int rc = rows_parse(&shape, &first, &(struct rows_rules){n_pairs, f->spec->hidden}, e);
+    if (rc == 0) rows_find(c->rows + c->row_begin[from], &first, &shape);
+    return rc;
 }
 
 static int find_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     struct combine *c = &f->combine;
+    uint32_t begin = 0;
     for (uint32_t r = 0; r < f->stage_ranks; r++) {
-        const struct dispatch_place *place = &f->dispatch.places[r / f->config.layout->etp];
-        struct combine_rules rules = {f->spec->hidden, place->n_pairs};
+        uint32_t n_pairs = f->dispatch.places[r / f->config.layout->etp].n_pairs;
         struct err_text why;
+        c->row_begin[r] = begin;
         if (r == f->self)
-            c->rows[r] = c->out + (size_t)f->dispatch.pair_begin[r] * f->spec->hidden;
-        else if (combine_parse(&c->rows[r], &rules, c->in[r].data, c->in[r].bytes, &why) != 0)
+            find_own(f, c->rows + begin, n_pairs);
+        else if (find_answers(f, r, n_pairs, &why) != 0)
             return err_set(e, ERR_PEER_PROTOCOL, "combine of layer %u from rank %u: %s", layer,
                            f->stage_first + r, why.text);
+        begin += n_pairs;
     }
     return 0;
 }
@@ -102,12 +103,12 @@ static const float *pair_row(const struct combine_layer *cl, size_t pair, uint32
     const struct forward *f = cl->f;
     uint32_t hidden = f->spec->hidden, etp = f->config.layout->etp;
     uint32_t expert = f->route.experts[pair];
-    const float **rows = f->combine.rows + f->dispatch.owner[expert] * etp;
-    size_t at = (size_t)f->dispatch.pair_index[pair] * hidden;
-    if (etp == 1) return rows[0] + at;
+    const uint32_t *begin = f->combine.row_begin + f->dispatch.owner[expert] * etp;
+    const float **rows = f->combine.rows + f->dispatch.pair_index[pair];
+    if (etp == 1) return rows[*begin];
     float *tree = f->combine.tree + (size_t)thread * etp * hidden;
     for (uint32_t i = 0; i < etp; i++)
-        memcpy(tree + (size_t)i * hidden, rows[i] + at, hidden * sizeof *tree);
+        memcpy(tree + (size_t)i * hidden, rows[begin[i]], hidden * sizeof *tree);
     for (uint32_t step = 1; step < etp; step *= 2) {
         for (uint32_t i = 0; i < etp; i += 2 * step)
             f->ops->add(tree + (size_t)i * hidden, tree + (size_t)(i + step) * hidden, hidden);

@@ -6,9 +6,8 @@
 //
 // One message per peer and layer, also when it has no rows:
 //
-//   u32 n_pairs, hidden, zero, zero          struct combine_head
-//   zeros up to 64 bytes
-//   f32 rows[n_pairs][hidden]                in the order of the peer's dispatch message
+//   u32 n_rows, hidden, zeros up to 64 bytes   struct rows_head
+//   f32 rows[n_rows][hidden]                   in the order of the pairs of the peer's dispatch
 #ifndef MOESAIC_WORKER_COMBINE_H
 #define MOESAIC_WORKER_COMBINE_H
 
@@ -20,24 +19,22 @@
 #include "common/base/err.h"
 #include "common/model/spec.h"
 #include "common/net/fabric.h"
+#include "worker/rows.h"
 #include "worker/scratch.h"
 
 struct forward;
 
-struct combine_head {
-    uint32_t n_pairs, hidden, zero[14];
-};
-static_assert(sizeof(struct combine_head) == 64, "rows begin aligned");
-
 struct combine {
-    struct combine_head *heads; // [stage_ranks]
-    float *out;                 // [pairs of all ranks, hidden] results, by rank that asked
-    struct fabric_part *parts;  // [stage_ranks]
-    struct fabric_msg *in;      // [stage_ranks]
-    bool holding;               // in has messages
-    const float **rows;         // [stage_ranks] each rank's answer to this rank's pairs
-    float *sum;                 // [n_threads, hidden]
-    float *tree;                // [n_threads, etp, hidden] of one pair's parts
+    struct rows_head *heads;   // [stage_ranks]
+    float *out;                // [pairs of all ranks, hidden] results, by rank that asked
+    struct fabric_part *parts; // [stage_ranks]
+    struct fabric_msg *in;     // [stage_ranks]
+    bool holding;              // in has messages
+    // Each rank's answers to this rank's pairs: rank r's begin at rows[row_begin[r]].
+    const float **rows;
+    uint32_t *row_begin; // [stage_ranks]
+    float *sum;          // [n_threads, hidden]
+    float *tree;         // [n_threads, etp, hidden] of one pair's parts
 };
 
 void combine_lay(struct forward *f, struct scratch *s);
@@ -47,12 +44,5 @@ size_t combine_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 // add up.
 int combine_rows(struct forward *f, uint32_t layer, struct err_text *e);
 void combine_release(struct forward *f);
-
-// What a received message must fit.
-struct combine_rules {
-    uint32_t hidden, n_pairs;
-};
-int combine_parse(const float **rows, const struct combine_rules *rules, const uint8_t *data,
-                  size_t bytes, struct err_text *e);
 
 #endif

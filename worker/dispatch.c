@@ -57,6 +57,7 @@ void dispatch_lay(struct forward *f, struct scratch *s) {
     d->pair_index = scratch_take(s, rows * router->top_k, sizeof *d->pair_index);
     d->parts = scratch_take(s, n_ranks, sizeof *d->parts);
     d->in = scratch_take(s, n_ranks, sizeof *d->in);
+    d->rows = scratch_take(s, rows, sizeof *d->rows);
     d->pairs = scratch_take(s, n_ranks * dispatch_pairs_max(f), sizeof *d->pairs);
     d->pair_begin = scratch_take(s, n_ranks + 1, sizeof *d->pair_begin);
     for (uint32_t e = 0; d->owner != NULL && e < router->n_experts; e++)
@@ -146,7 +147,12 @@ static void copy_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
                hidden * sizeof(float));
 }
 
-static int exchange_rows(struct forward *f, uint32_t layer, struct err_text *e) {
+static struct fabric_exchange exchange_of(const struct forward *f, uint32_t layer) {
+    return (struct fabric_exchange){fabric_tag(FABRIC_DISPATCH, f->step, layer), f->stage_first,
+                                    f->stage_ranks, f->dispatch.parts, f->dispatch.in};
+}
+
+static int send_rows(struct forward *f, uint32_t layer, struct err_text *e) {
     struct dispatch *d = &f->dispatch;
     size_t row_bytes = f->spec->hidden * sizeof(float);
     for (uint32_t r = 0; r < f->stage_ranks; r++) {
@@ -156,19 +162,26 @@ static int exchange_rows(struct forward *f, uint32_t layer, struct err_text *e) 
         d->parts[r] = (struct fabric_part){.head = place->head,
                                            .head_bytes = place->head_bytes,
                                            .data = place->rows,
-                                           .data_bytes = place->n_rows * row_bytes};
+                                           .data_bytes = place->n_rows * row_bytes,
+                                           .unit_bytes = row_bytes};
     }
+    struct fabric_exchange x = exchange_of(f, layer);
+    int rc = fabric_exchange_send(f->config.fabric, &x);
+    return rc == 0 ? 0 : err_set(e, rc, "dispatch of layer %u: %s", layer, err_name(rc));
+}
+
+static int receive_rows(struct forward *f, uint32_t layer, struct err_text *e) {
+    struct dispatch *d = &f->dispatch;
     int64_t deadline = env_now_ns(f->config.env) + f->config.exchange_timeout_ns;
-    struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, f->step, layer), f->stage_first,
-                                f->stage_ranks, d->parts, d->in};
-    int rc = fabric_exchange(f->config.fabric, &x, deadline);
+    struct fabric_exchange x = exchange_of(f, layer);
+    int rc = fabric_exchange_receive(f->config.fabric, &x, deadline);
     if (rc != 0) return err_set(e, rc, "dispatch of layer %u: %s", layer, err_name(rc));
     d->holding = true;
     return 0;
 }
 
 static int check_head(const struct dispatch_rules *rules, const struct dispatch_head *head,
-                      size_t bytes, struct err_text *e) {
+                      struct err_text *e) {
     if (head->hidden != rules->hidden || head->top_k != rules->top_k)
         return err_set(e, ERR_PEER_PROTOCOL, "hidden %u and top_k %u are not this model's",
                        head->hidden, head->top_k);
@@ -178,11 +191,6 @@ static int check_head(const struct dispatch_rules *rules, const struct dispatch_
     if (head->n_pairs > (uint64_t)head->n_rows * smaller(rules->top_k, rules->n_local_experts))
         return err_set(e, ERR_PEER_PROTOCOL, "n_pairs %u are too many for %u rows", head->n_pairs,
                        head->n_rows);
-    uint64_t expected = dispatch_head_bytes(head->n_rows, head->n_pairs) +
-                        (uint64_t)head->n_rows * rules->hidden * sizeof(float);
-    if (bytes != expected)
-        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes instead of %llu", bytes,
-                       (unsigned long long)expected);
     return 0;
 }
 
@@ -203,15 +211,19 @@ static int check_experts(const struct dispatch_rules *rules, const uint32_t *exp
 }
 
 int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules,
-                   const uint8_t *data, size_t bytes, struct err_text *e) {
+                   const struct fabric_piece *first, struct err_text *e) {
     struct dispatch_head head;
-    if (bytes < sizeof head)
-        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes are less than a head", bytes);
-    check((uintptr_t)data % WIRE_ALIGN == 0); // the fabric's promise
-    memcpy(&head, data, sizeof head);
-    int rc = check_head(rules, &head, bytes, e);
+    if (first->bytes < sizeof head)
+        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes are less than a head", first->bytes);
+    check((uintptr_t)first->data % WIRE_ALIGN == 0); // the fabric's promise
+    memcpy(&head, first->data, sizeof head);
+    int rc = check_head(rules, &head, e);
     if (rc != 0) return rc;
-    const uint32_t *row_counts = (const uint32_t *)(data + sizeof head);
+    struct rows_shape rows = {dispatch_head_bytes(head.n_rows, head.n_pairs),
+                              rules->hidden * sizeof(float), head.n_rows};
+    rc = rows_check(first, &rows, e);
+    if (rc != 0) return rc;
+    const uint32_t *row_counts = (const uint32_t *)(first->data + sizeof head);
     const uint32_t *experts = row_counts + head.n_rows;
     uint32_t n_seen = 0;
     for (uint32_t row = 0; row < head.n_rows; row++) {
@@ -225,7 +237,6 @@ int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules
     if (n_seen != head.n_pairs)
         return err_set(e, ERR_PEER_PROTOCOL, "rows have %u experts, not n_pairs %u", n_seen,
                        head.n_pairs);
-    const float *rows = (const float *)(data + dispatch_head_bytes(head.n_rows, head.n_pairs));
     *out = (struct dispatch_view){head.n_rows, head.n_pairs, row_counts, experts, rows};
     return 0;
 }
@@ -248,42 +259,53 @@ static void list_peer_pairs(struct forward *f, const struct dispatch_view *view,
     const uint32_t *expert = view->experts;
     for (uint32_t row = 0; row < view->n_rows; row++) {
         for (uint32_t j = 0; j < view->row_counts[row]; j++)
-            *pair++ = (struct pair){view->rows + (size_t)row * f->spec->hidden,
-                                    *expert++ - f->config.weights->first_expert};
+            *pair++ =
+                (struct pair){f->dispatch.rows[row], *expert++ - f->config.weights->first_expert};
     }
 }
 
-static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
+static int list_message(struct forward *f, uint32_t from, struct dispatch_view *view,
+                        struct err_text *e) {
     struct dispatch *d = &f->dispatch;
     const struct weights *w = f->config.weights;
     struct dispatch_rules rules = {f->spec->hidden, f->spec->router.top_k, f->own_max,
                                    w->first_expert, w->n_local_experts};
+    struct fabric_piece first = fabric_pieces(&d->in[from]);
+    int rc = dispatch_parse(view, &rules, &first, e);
+    if (rc != 0) return rc;
+    rows_find(d->rows, &first, &view->rows);
+    list_peer_pairs(f, view, d->pair_begin[from]);
+    return 0;
+}
+
+static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
+    struct dispatch *d = &f->dispatch;
     d->pair_begin[0] = 0;
     for (uint32_t r = 0; r < f->stage_ranks; r++) {
         struct dispatch_view view = {.n_pairs = d->places[f->place.ep].n_pairs};
         struct err_text why;
         if (r == f->self)
             list_own_pairs(f);
-        else if (dispatch_parse(&view, &rules, d->in[r].data, d->in[r].bytes, &why) != 0)
+        else if (list_message(f, r, &view, &why) != 0)
             return err_set(e, ERR_PEER_PROTOCOL, "dispatch of layer %u from rank %u: %s", layer,
                            f->stage_first + r, why.text);
-        else
-            list_peer_pairs(f, &view, d->pair_begin[r]);
         d->pair_begin[r + 1] = d->pair_begin[r] + view.n_pairs;
     }
     return 0;
 }
 
-int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e) {
+int dispatch_send(struct forward *f, uint32_t layer, struct err_text *e) {
     count_pairs(f);
-    if (f->stage_ranks > 1) {
-        place_heads(f);
-        fill_heads(f);
-        pool_run_rows(f->pool, f->dispatch.n_sent, f->spec->hidden, copy_rows, f);
-        int rc = exchange_rows(f, layer, e);
-        if (rc != 0) return rc;
-    }
-    return list_pairs(f, layer, e);
+    if (f->stage_ranks == 1) return 0;
+    place_heads(f);
+    fill_heads(f);
+    pool_run_rows(f->pool, f->dispatch.n_sent, f->spec->hidden, copy_rows, f);
+    return send_rows(f, layer, e);
+}
+
+int dispatch_receive(struct forward *f, uint32_t layer, struct err_text *e) {
+    int rc = f->stage_ranks > 1 ? receive_rows(f, layer, e) : 0;
+    return rc == 0 ? list_pairs(f, layer, e) : rc;
 }
 
 void dispatch_release(struct forward *f) {

@@ -23,6 +23,7 @@
 #include "common/base/err.h"
 #include "common/model/spec.h"
 #include "common/net/fabric.h"
+#include "worker/rows.h"
 #include "worker/scratch.h"
 
 struct forward;
@@ -31,9 +32,6 @@ struct dispatch_head {
     uint32_t n_rows, n_pairs, hidden, top_k;
 };
 static_assert(sizeof(struct dispatch_head) == 16, "wire size");
-
-// Rows begin at multiples of this in both messages.
-#define WIRE_ALIGN 64
 
 // What goes to each rank of one place of EP in one layer.
 struct dispatch_place {
@@ -65,6 +63,7 @@ struct dispatch {
     struct fabric_part *parts; // [stage_ranks], as everything by rank below
     struct fabric_msg *in;     // [stage_ranks]
     bool holding;              // in has messages
+    const float **rows;        // [own_max] of the message that is looked at
 
     // What this rank has to compute, by rank that asked; each rank's in the order of its message.
     struct pair *pairs;
@@ -72,9 +71,12 @@ struct dispatch {
 };
 
 void dispatch_lay(struct forward *f, struct scratch *s);
-// Sends the own rows, receives the peers', lists the pairs; the received messages stay until
-// dispatch_release. ERR_PEER_PROTOCOL when one does not add up.
-int dispatch_rows(struct forward *f, uint32_t layer, struct err_text *e);
+// Sends the own rows. What else does not need the peers' rows may be computed next, but normed
+// stays as it is until dispatch_receive.
+int dispatch_send(struct forward *f, uint32_t layer, struct err_text *e);
+// Receives the peers' rows, lists the pairs; the received messages stay until dispatch_release.
+// ERR_PEER_PROTOCOL when one does not add up.
+int dispatch_receive(struct forward *f, uint32_t layer, struct err_text *e);
 void dispatch_release(struct forward *f);
 
 // Bytes of one message before its rows; and of all heads that one rank may send to so many places
@@ -93,9 +95,9 @@ struct dispatch_rules {
 struct dispatch_view {
     uint32_t n_rows, n_pairs;
     const uint32_t *row_counts, *experts;
-    const float *rows;
+    struct rows_shape rows; // to find them
 };
 int dispatch_parse(struct dispatch_view *out, const struct dispatch_rules *rules,
-                   const uint8_t *data, size_t bytes, struct err_text *e);
+                   const struct fabric_piece *first, struct err_text *e);
 
 #endif

@@ -228,12 +228,18 @@ void forward_return_rows(struct forward *f, const float *post_norm) {
 
 static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
+    bool on_input = f->spec->router.on_input;
     route_topk(f, layer);
     phase_end(m, PHASE_ROUTE);
-    shared_forward(f, layer);
+    if (on_input) shared_forward(f, layer); // before its input is weighed
     phase_end(m, PHASE_DENSE);
     route_weigh_input(f);
-    int rc = dispatch_rows(f, layer, e);
+    int rc = dispatch_send(f, layer, e);
+    phase_end(m, PHASE_DISPATCH);
+    if (rc != 0) return rc;
+    if (!on_input) shared_forward(f, layer); // while rows are on their way
+    phase_end(m, PHASE_DENSE);
+    rc = dispatch_receive(f, layer, e);
     phase_end(m, PHASE_DISPATCH);
     if (rc != 0) return rc;
     expert_run(f, layer);
@@ -275,6 +281,8 @@ static int begin_rows(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
     int rc = 0;
     attn_begin(f);
+    if (!is_last_stage(f)) rc = stage_sent(f, e);
+    if (rc != 0) return rc;
     if (f->place.stage == 0) pool_run_rows(f->pool, f->n_own, f->spec->hidden, embed_rows, f);
     phase_end(m, PHASE_EMBED);
     if (f->place.stage != 0) rc = stage_receive(f, e);

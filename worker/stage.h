@@ -3,28 +3,23 @@
 //
 // One message a step, and none where a rank has no rows: both sides know that from the plan.
 //
-//   u32 n_rows, hidden, zeros up to 64 bytes   struct stage_head
+//   u32 n_rows, hidden, zeros up to 64 bytes   struct rows_head
 //   f32 rows[n_rows][hidden]                   the sender's own rows of x: hidden is the width of
 //                                              all their streams
 #ifndef MOESAIC_WORKER_STAGE_H
 #define MOESAIC_WORKER_STAGE_H
 
-#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/model/spec.h"
+#include "worker/rows.h"
 
 struct forward;
 
-struct stage_head {
-    uint32_t n_rows, hidden, zero[14];
-};
-static_assert(sizeof(struct stage_head) == 64, "rows begin aligned");
-
 struct stage {
-    struct stage_head head; // of the message that is on its way
+    struct rows_head head; // of the message that may still be on its way
 };
 
 // Bytes of the largest message.
@@ -32,14 +27,9 @@ size_t stage_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 // x = what the stage before made of the own rows. ERR_PEER_PROTOCOL when the message does not add
 // up.
 int stage_receive(struct forward *f, struct err_text *e);
-// Sends x on; it is free again when this returns.
+// Sends x on. It stays as it is until stage_sent.
 int stage_send(struct forward *f, struct err_text *e);
-
-// What a received message must fit.
-struct stage_rules {
-    uint32_t n_rows, hidden;
-};
-int stage_parse(const float **rows, const struct stage_rules *rules, const uint8_t *data,
-                size_t bytes, struct err_text *e);
+// Waits until the rows of the step before have left x, for the next step's.
+int stage_sent(struct forward *f, struct err_text *e);
 
 #endif

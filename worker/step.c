@@ -130,16 +130,18 @@ static void fill_seq(Moesaic__Step__V1__SeqResult *out, const struct seq_result 
     if (!r->nonfinite) fill_scores(out, &r->scores);
 }
 
-// The buffer may still be on its way from the step before.
+static int flush(const struct step *s) {
+    return fabric_flush(s->config.fabric, env_now_ns(s->config.env) + s->config.send_timeout_ns);
+}
+
+// The buffer is free: step_serve has waited for the result before.
 static int send_result(struct step *s, const Moesaic__Step__V1__StepResult *result) {
-    struct fabric *f = s->config.fabric;
-    int rc = fabric_flush(f, env_now_ns(s->config.env) + s->config.send_timeout_ns);
-    if (rc != 0) return rc;
     size_t bytes = moesaic__step__v1__step_result__get_packed_size(result);
     check(bytes <= s->buffer_bytes);
     moesaic__step__v1__step_result__pack(result, s->buffer);
-    return fabric_send(f, s->config.n_ranks, fabric_tag(FABRIC_RESULT, result->step, 0), NULL, 0,
-                       s->buffer, bytes);
+    return fabric_send(s->config.fabric, s->config.n_ranks,
+                       fabric_tag(FABRIC_RESULT, result->step, 0),
+                       &(struct fabric_part){NULL, 0, s->buffer, bytes, 0});
 }
 
 static void result_begin(const struct step *s, Moesaic__Step__V1__StepResult *result,
@@ -157,8 +159,7 @@ static int refuse_plan(struct step *s, uint64_t number, struct err_text *e) {
     result_begin(s, &result, number);
     result.error = e->text;
     int rc = send_result(s, &result);
-    if (rc == 0)
-        rc = fabric_flush(s->config.fabric, env_now_ns(s->config.env) + s->config.send_timeout_ns);
+    if (rc == 0) rc = flush(s);
     return rc != 0 ? rc : ERR_PEER_PROTOCOL;
 }
 
@@ -188,7 +189,8 @@ int step_serve(struct step *s, struct fabric_msg *message, struct err_text *e) {
     // The tag's step is what the leader waits for when the plan itself cannot be read.
     uint64_t number = message->tag >> 16 & ((UINT64_C(1) << 40) - 1);
     e->text[0] = '\0';
-    int rc = decode_plan(s, message, &plan, e);
+    int rc = flush(s); // of what the step before has sent
+    if (rc == 0) rc = decode_plan(s, message, &plan, e);
     fabric_release(s->config.fabric, message); // decoding copied everything
     if (rc == 0) {
         number = plan->step;

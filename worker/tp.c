@@ -25,7 +25,7 @@ void tp_lay(struct forward *f, struct scratch *s) {
     t->out = scratch_take(s, t->n, sizeof *t->out);
     t->wanted = scratch_take(s, t->n, sizeof *t->wanted);
     t->in = scratch_take(s, t->n, sizeof *t->in);
-    t->parts = scratch_take(s, t->n, sizeof *t->parts);
+    t->parts = scratch_take(s, (size_t)t->n * f->own_max, sizeof *t->parts);
     t->sums = scratch_take(s, (size_t)f->n_threads * LEVELS, f->spec->hidden * sizeof(float));
 }
 
@@ -41,6 +41,7 @@ void tp_exchange_begin(struct forward *f) {
     struct tp *t = &f->tp;
     memset(t->out, 0, t->n * sizeof *t->out);
     memset(t->wanted, 0, t->n * sizeof *t->wanted);
+    t->unit_bytes = 0;
 }
 
 void tp_release(struct forward *f) {
@@ -54,13 +55,27 @@ static int post(struct forward *f, uint64_t tag) {
     struct tp *t = &f->tp;
     for (uint32_t i = 1; i < t->n; i++) {
         uint32_t peer = (t->index + i) % t->n;
-        const struct fabric_part *p = &t->out[peer];
-        if (p->data_bytes == 0) continue;
-        int rc = fabric_send(f->config.fabric, t->first_rank + peer, tag, p->head, p->head_bytes,
-                             p->data, p->data_bytes);
+        struct fabric_part *part = &t->out[peer];
+        if (part->data_bytes == 0) continue;
+        part->unit_bytes = t->unit_bytes;
+        int rc = fabric_send(f->config.fabric, t->first_rank + peer, tag, part);
         if (rc != 0) return rc;
     }
     return 0;
+}
+
+// The rows that come from one rank.
+static struct rows_shape shape_from(const struct tp *t, uint32_t i) {
+    return (struct rows_shape){0, t->unit_bytes, (uint32_t)(t->wanted[i] / t->unit_bytes)};
+}
+
+static int check_message(const struct tp *t, uint32_t i, struct err_text *e) {
+    struct fabric_piece first = fabric_pieces(&t->in[i]);
+    if (t->unit_bytes == 0 && first.bytes != t->wanted[i])
+        return err_set(e, ERR_PEER_PROTOCOL, "%zu bytes instead of %zu", first.bytes, t->wanted[i]);
+    if (t->unit_bytes == 0) return 0;
+    struct rows_shape shape = shape_from(t, i);
+    return rows_check(&first, &shape, e);
 }
 
 static int take(struct forward *f, const struct fabric_want *want, int64_t deadline,
@@ -69,9 +84,9 @@ static int take(struct forward *f, const struct fabric_want *want, int64_t deadl
     uint32_t i = want->peer - t->first_rank;
     int rc = fabric_recv(f->config.fabric, want, deadline, &t->in[i]);
     if (rc != 0) return err_set(e, rc, ", from rank %u: %s", want->peer, err_name(rc));
-    if (t->in[i].bytes == t->wanted[i]) return 0;
-    return err_set(e, ERR_PEER_PROTOCOL, ", from rank %u: %zu bytes instead of %zu", want->peer,
-                   t->in[i].bytes, t->wanted[i]);
+    struct err_text why;
+    if (check_message(t, i, &why) == 0) return 0;
+    return err_set(e, ERR_PEER_PROTOCOL, ", from rank %u: %s", want->peer, why.text);
 }
 
 static const char *kind_name(enum fabric_message kind) {
@@ -109,7 +124,7 @@ static int run_exchange(struct forward *f, enum fabric_message kind, uint32_t bl
         want.peer = t->first_rank + peer;
         if (t->wanted[peer] != 0) rc = take(f, &want, deadline, e);
     }
-    if (rc != 0) return rc;
+    if (rc != 0 || fabric_flushed(f->config.fabric)) return rc;
     rc = fabric_flush(f->config.fabric, deadline);
     return rc == 0 ? 0 : err_set(e, rc, ": %s", err_name(rc));
 }
@@ -140,11 +155,14 @@ int tp_gather(struct forward *f, uint32_t block, const uint32_t *first, struct e
         t->out[i].data_bytes = n_own * row_bytes;
         t->wanted[i] = (first[i + 1] - first[i]) * row_bytes;
     }
+    t->unit_bytes = row_bytes;
     int rc = tp_exchange(f, FABRIC_GATHER, block, e);
     if (rc != 0) return rc;
     for (uint32_t i = 0; i < t->n; i++) {
-        if (i != t->index && t->wanted[i] != 0)
-            memcpy(f->all_normed + (size_t)first[i] * f->spec->hidden, t->in[i].data, t->wanted[i]);
+        if (i == t->index || t->wanted[i] == 0) continue;
+        struct fabric_piece piece = fabric_pieces(&t->in[i]);
+        struct rows_shape shape = shape_from(t, i);
+        rows_copy(f->all_normed + (size_t)first[i] * f->spec->hidden, &piece, &shape);
     }
     tp_release(f);
     return 0;
@@ -154,12 +172,13 @@ int tp_gather(struct forward *f, uint32_t block, const uint32_t *first, struct e
 
 // One row of all parts into the first of the levels: neighbours are added as soon as both are
 // there.
-static void add_tree(const struct forward *f, size_t at, float *levels) {
+static void add_tree(const struct forward *f, uint32_t row, float *levels) {
     uint32_t hidden = f->spec->hidden, depth = 0;
+    const float **parts = f->tp.parts + row;
     for (uint32_t i = 0; i < f->tp.n; i += 2) {
         float *sum = levels + (size_t)depth++ * hidden;
-        memcpy(sum, f->tp.parts[i] + at, hidden * sizeof *sum);
-        f->ops->add(sum, f->tp.parts[i + 1] + at, hidden);
+        memcpy(sum, parts[(size_t)i * f->own_max], hidden * sizeof *sum);
+        f->ops->add(sum, parts[(size_t)(i + 1) * f->own_max], hidden);
         for (uint32_t pairs = i / 2 + 1; pairs % 2 == 0; pairs /= 2) {
             depth--;
             f->ops->add(levels + (size_t)(depth - 1) * hidden, levels + (size_t)depth * hidden,
@@ -179,10 +198,23 @@ static void reduce_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
     uint32_t hidden = f->spec->hidden;
     float *levels = f->tp.sums + (size_t)thread * LEVELS * hidden;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        size_t at = (size_t)row * hidden;
-        add_tree(f, at, levels);
+        add_tree(f, row, levels);
         if (r->after->bias != NULL) f->ops->add(levels, r->after->bias, hidden);
         forward_return(f, row, levels, r->after->post_norm);
+    }
+}
+
+static void find_parts(struct forward *f) {
+    struct tp *t = &f->tp;
+    size_t hidden = f->spec->hidden;
+    for (uint32_t i = 0; i < t->n; i++) {
+        const float **parts = t->parts + (size_t)i * f->own_max;
+        struct fabric_piece first = fabric_pieces(&t->in[i]);
+        if (i == t->index)
+            first = (struct fabric_piece){(const uint8_t *)(f->partial + f->own_first * hidden),
+                                          t->wanted[i], NULL};
+        struct rows_shape shape = {0, t->unit_bytes, f->n_own};
+        rows_find(parts, &first, &shape);
     }
 }
 
@@ -195,11 +227,10 @@ int tp_reduce(struct forward *f, uint32_t block, const struct tp_after *after, s
         t->out[i].data_bytes = (t->row_first[i + 1] - t->row_first[i]) * hidden * sizeof(float);
         t->wanted[i] = f->n_own * hidden * sizeof(float);
     }
+    t->unit_bytes = hidden * sizeof(float);
     int rc = tp_exchange(f, FABRIC_REDUCE, block, e);
     if (rc != 0) return rc;
-    for (uint32_t i = 0; i < t->n; i++)
-        t->parts[i] = (const float *)t->in[i].data;
-    t->parts[t->index] = f->partial + f->own_first * hidden;
+    find_parts(f);
     pool_run_rows(f->pool, f->n_own, hidden * t->n, reduce_rows, &(struct reduction){f, after});
     tp_release(f);
     return 0;

@@ -20,8 +20,9 @@ struct tp {
     // One exchange: what goes to each, and how many bytes must come from each (0: no message).
     struct fabric_part *out; // [n]
     size_t *wanted;          // [n]
+    size_t unit_bytes;       // of both, where they are lists of rows; else 0
     struct fabric_msg *in;   // [n]
-    const float **parts;     // [n] the partial rows that are added
+    const float **parts;     // [n, own_max] the partial rows that are added
     float *sums;             // [n_threads, levels of the tree, hidden]
     uint64_t wait_ns;        // in exchanges, since somebody took it out
 };

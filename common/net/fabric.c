@@ -62,14 +62,22 @@ static struct fabric_kept *take_spare(struct fabric *f) {
     return k;
 }
 
-static void give_back(struct fabric *f, struct fabric_list *list, struct fabric_kept *k) {
-    list_remove(list, k);
+static void free_piece(struct fabric *f, struct fabric_kept *k) {
     if (k->handle != NULL)
         f->ops->release(f, k->handle);
     else
-        mem_pages_free((void *)(uintptr_t)k->data, k->bytes);
+        mem_pages_free((void *)(uintptr_t)k->piece.data, k->piece.bytes);
     *k = (struct fabric_kept){.next = f->spare};
     f->spare = k;
+}
+
+static void give_back(struct fabric *f, struct fabric_list *list, struct fabric_kept *k) {
+    list_remove(list, k);
+    for (struct fabric_kept *piece = k->rest, *next; piece != NULL; piece = next) {
+        next = piece->next;
+        free_piece(f, piece);
+    }
+    free_piece(f, k);
 }
 
 static void count(atomic_uint_fast64_t *counter, uint64_t n) {
@@ -77,6 +85,12 @@ static void count(atomic_uint_fast64_t *counter, uint64_t n) {
 }
 
 // --- judging
+
+// Only messages that consist of rows travel in pieces.
+static bool may_be_split(enum fabric_message kind) {
+    return kind == FABRIC_DISPATCH || kind == FABRIC_COMBINE || kind == FABRIC_GATHER ||
+           kind == FABRIC_REDUCE || kind == FABRIC_STAGE || kind == FABRIC_TEST;
+}
 
 static bool is_ours(const struct fabric *f, const struct fabric_header *h) {
     enum fabric_message kind = fabric_tag_kind(h->tag);
@@ -93,6 +107,8 @@ static bool fits_early(const struct fabric *f, size_t bytes) {
 // dropping its message silently would only turn into a time-out.
 static bool judge(struct fabric *f, const struct fabric_header *h, size_t bytes) {
     if (h->magic != FABRIC_MAGIC || f->state == FABRIC_IDLE) return false;
+    if (h->n_pieces > FABRIC_PIECES_MAX || h->piece >= h->n_pieces) return false;
+    if (h->n_pieces > 1 && !may_be_split(fabric_tag_kind(h->tag))) return false;
     if (f->state == FABRIC_BEGUN) return fits_early(f, bytes);
     if (!is_ours(f, h)) return false;
     if (bytes <= f->config.message_bytes_max) return true;
@@ -100,23 +116,64 @@ static bool judge(struct fabric *f, const struct fabric_header *h, size_t bytes)
     return false;
 }
 
+// Before the group is known a bad piece may be anybody's.
+static bool refuse(struct fabric *f, const struct fabric_header *h, const char *reason) {
+    if (f->state == FABRIC_CONNECTED) fabric_lose(f, h->source, ERR_PEER_PROTOCOL, reason);
+    return false;
+}
+
+// The message that the last piece of the same header belongs to, while pieces of it are missing.
+static struct fabric_kept *find_begun(const struct fabric *f, const struct fabric_header *h) {
+    struct fabric_kept *k = f->kept.last;
+    while (k != NULL &&
+           (k->n_arrived == k->header.n_pieces || k->header.source != h->source ||
+            k->header.tag != h->tag || k->header.epoch != h->epoch || k->header.nonce != h->nonce))
+        k = k->previous;
+    return k;
+}
+
+static void add_piece(struct fabric_kept *message, struct fabric_kept *k) {
+    struct fabric_kept *last = message->n_arrived == 1 ? message : message->last;
+    last->piece.next = &k->piece;
+    if (last == message)
+        message->rest = k;
+    else
+        last->next = k;
+    message->last = k;
+    message->n_arrived++;
+    message->bytes += k->piece.bytes;
+}
+
+static bool fits_message(const struct fabric *f, const struct fabric_kept *message,
+                         const struct fabric_header *h, size_t bytes) {
+    return message != NULL && h->piece == message->n_arrived &&
+           h->n_pieces == message->header.n_pieces &&
+           bytes <= f->config.message_bytes_max - message->bytes;
+}
+
 static bool keep(struct fabric *f, const struct fabric_header *h,
                  const struct fabric_arrival *arrival) {
+    struct fabric_kept *message = h->piece == 0 ? NULL : find_begun(f, h);
+    if (h->piece != 0 && !fits_message(f, message, h, arrival->bytes))
+        return refuse(f, h, "it sent a piece that does not belong to a message");
     struct fabric_kept *k = take_spare(f);
-    if (k == NULL) {
-        if (f->state == FABRIC_CONNECTED)
-            fabric_lose(f, h->source, ERR_PEER_PROTOCOL, "too many messages are waiting");
-        return false;
-    }
-    *k = (struct fabric_kept){
-        .header = *h, .data = arrival->data, .bytes = arrival->bytes, .handle = arrival->handle};
-    list_append(&f->kept, k);
+    if (k == NULL) return refuse(f, h, "too many messages are waiting");
+    *k = (struct fabric_kept){.header = *h,
+                              .piece = {.data = arrival->data, .bytes = arrival->bytes},
+                              .handle = arrival->handle,
+                              .n_arrived = 1,
+                              .bytes = arrival->bytes};
+    if (message != NULL)
+        add_piece(message, k);
+    else
+        list_append(&f->kept, k);
     return true;
 }
 
 bool fabric_arrived(struct fabric *f, const struct fabric_arrival *arrival) {
     struct fabric_header h = {0};
     bool ok = arrival->header_bytes == sizeof h;
+    f->arrived = true;
     if (ok) memcpy(&h, arrival->header, sizeof h);
     if (!ok || !judge(f, &h, arrival->bytes) || !keep(f, &h, arrival)) {
         count(&f->messages_dropped, 1);
@@ -126,7 +183,7 @@ bool fabric_arrived(struct fabric *f, const struct fabric_arrival *arrival) {
         f->early_messages++;
         f->early_bytes += arrival->bytes;
     }
-    count(&f->messages_received, 1);
+    if (h.piece == 0) count(&f->messages_received, 1);
     count(&f->bytes_received, arrival->bytes);
     return true;
 }
@@ -305,22 +362,63 @@ static void count_traffic(struct fabric *f, enum fabric_message kind, size_t hea
     sent->data_bytes += data_bytes;
 }
 
-int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head, size_t head_bytes,
-                const void *data, size_t data_bytes) {
+// How a message is cut: its head goes with the first units.
+struct cut {
+    size_t first_bytes, next_bytes; // of data in a piece; 0: one piece holds all
+    size_t n_pieces;
+};
+
+static struct cut cut_message(const struct fabric *f, uint32_t peer,
+                              const struct fabric_part *part) {
+    struct cut whole = {.n_pieces = 1};
+    if (part->unit_bytes == 0 || f->ops->whole_bytes == NULL) return whole;
+    size_t room = f->ops->whole_bytes(f, peer), unit = part->unit_bytes;
+    if (part->head_bytes + part->data_bytes <= room || unit > room || part->head_bytes > room)
+        return whole;
+    struct cut cut = {(room - part->head_bytes) / unit * unit, room / unit * unit, 1};
+    cut.n_pieces += (part->data_bytes - cut.first_bytes + cut.next_bytes - 1) / cut.next_bytes;
+    return cut.n_pieces <= FABRIC_PIECES_MAX ? cut : whole;
+}
+
+static int send_pieces(struct fabric *f, uint32_t peer, struct fabric_header *h,
+                       const struct fabric_part *part) {
+    struct cut cut = cut_message(f, peer, part);
+    h->n_pieces = (uint8_t)cut.n_pieces;
+    if (cut.n_pieces == 1) return f->ops->send(f, peer, h, part);
+    struct fabric_part piece = {.head = part->head, .head_bytes = part->head_bytes};
+    size_t at = 0, bytes = cut.first_bytes;
+    int rc = 0;
+    for (; rc == 0 && h->piece < h->n_pieces; h->piece++) {
+        piece.data = (const uint8_t *)part->data + at;
+        piece.data_bytes = bytes < part->data_bytes - at ? bytes : part->data_bytes - at;
+        rc = f->ops->send(f, peer, h, &piece);
+        at += piece.data_bytes;
+        bytes = cut.next_bytes;
+        piece.head = NULL;
+        piece.head_bytes = 0;
+    }
+    return rc;
+}
+
+int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const struct fabric_part *part) {
     int rc = alive(f);
     if (rc != 0) return rc;
     size_t bytes;
     check(peer < f->n_peers && fabric_tag_kind(tag) < FABRIC_KINDS);
-    if (!size_add(head_bytes, data_bytes, &bytes) || bytes > f->config.message_bytes_max)
+    if (!size_add(part->head_bytes, part->data_bytes, &bytes) ||
+        bytes > f->config.message_bytes_max)
         return ERR_REQ_TOO_LARGE;
-    struct fabric_header h = {
-        .epoch = f->epoch, .nonce = f->nonce, .tag = tag, .source = f->self, .magic = FABRIC_MAGIC};
-    struct fabric_part part = {head, head_bytes, data, data_bytes};
-    rc = peer == f->self ? send_to_self(f, &h, &part) : f->ops->send(f, peer, &h, &part);
+    struct fabric_header h = {.epoch = f->epoch,
+                              .nonce = f->nonce,
+                              .tag = tag,
+                              .source = (uint16_t)f->self,
+                              .n_pieces = 1,
+                              .magic = FABRIC_MAGIC};
+    rc = peer == f->self ? send_to_self(f, &h, part) : send_pieces(f, peer, &h, part);
     if (rc != 0) return rc;
     count(&f->messages_sent, 1);
     count(&f->bytes_sent, bytes);
-    if (peer != f->self) count_traffic(f, fabric_tag_kind(tag), head_bytes, data_bytes);
+    if (peer != f->self) count_traffic(f, fabric_tag_kind(tag), part->head_bytes, part->data_bytes);
     return 0;
 }
 
@@ -340,8 +438,13 @@ int fabric_flush(struct fabric *f, int64_t deadline_ns) {
     }
 }
 
+bool fabric_flushed(struct fabric *f) {
+    return f->ops->sent(f);
+}
+
 static bool matches(const struct fabric_want *want, const struct fabric_kept *k) {
     if (want->peer != FABRIC_ANY_PEER && want->peer != k->header.source) return false;
+    if (k->n_arrived < k->header.n_pieces) return false;
     if (want->step == FABRIC_ANY_STEP) return fabric_tag_kind(k->header.tag) == want->kind;
     return k->header.tag == fabric_tag(want->kind, want->step, want->layer);
 }
@@ -354,8 +457,9 @@ static bool take(struct fabric *f, const struct fabric_want *want, struct fabric
     list_remove(&f->kept, k);
     list_append(&f->given, k);
     k->given = true;
-    *out = (struct fabric_msg){.data = k->data,
-                               .bytes = k->bytes,
+    *out = (struct fabric_msg){.data = k->piece.data,
+                               .bytes = k->piece.bytes,
+                               .rest = k->piece.next,
                                .tag = k->header.tag,
                                .peer = k->header.source,
                                .impl = k};
@@ -365,9 +469,11 @@ static bool take(struct fabric *f, const struct fabric_want *want, struct fabric
 int fabric_recv(struct fabric *f, const struct fabric_want *want, int64_t deadline_ns,
                 struct fabric_msg *out) {
     bool woken = false;
+    int rc = alive(f);
+    if (rc == 0 && take(f, want, out)) return 0; // it came while another was waited for
     for (;;) {
         f->ops->progress(f);
-        int rc = alive(f);
+        rc = alive(f);
         if (rc != 0) return rc;
         if (take(f, want, out)) {
             // The wake may have been for another source, so it is handed on.
@@ -395,9 +501,7 @@ static int post_parts(struct fabric *f, const struct fabric_exchange *x) {
     // Everybody starts with its right neighbour, so that no rank is sent to by all others at once.
     for (uint32_t i = 1; i < x->n; i++) {
         uint32_t to = (own + i) % x->n;
-        const struct fabric_part *p = &x->parts[to];
-        int rc =
-            fabric_send(f, x->first + to, x->tag, p->head, p->head_bytes, p->data, p->data_bytes);
+        int rc = fabric_send(f, x->first + to, x->tag, &x->parts[to]);
         if (rc != 0) return rc;
     }
     return 0;
@@ -424,20 +528,30 @@ static int take_parts(struct fabric *f, const struct fabric_exchange *x, int64_t
     return 0;
 }
 
-int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns) {
+int fabric_exchange_send(struct fabric *f, const struct fabric_exchange *x) {
     int rc = alive(f);
     if (rc != 0) return rc;
-    check(x->n > 0 && x->n < f->n_peers && x->first < f->n_peers - x->n && deadline_ns > 0);
+    check(x->n > 0 && x->n < f->n_peers && x->first < f->n_peers - x->n);
     check(f->self >= x->first && f->self - x->first < x->n);
+    return post_parts(f, x);
+}
+
+int fabric_exchange_receive(struct fabric *f, const struct fabric_exchange *x,
+                            int64_t deadline_ns) {
+    check(deadline_ns > 0);
     memset(x->in, 0, x->n * sizeof *x->in);
-    rc = post_parts(f, x);
-    if (rc == 0) rc = take_parts(f, x, deadline_ns);
+    int rc = take_parts(f, x, deadline_ns);
     // Who has everybody's part waits for nobody here: the parts' own memory becomes free.
-    if (rc == 0) rc = fabric_flush(f, deadline_ns);
+    if (rc == 0 && !fabric_flushed(f)) rc = fabric_flush(f, deadline_ns);
     if (rc == 0) return 0;
     for (uint32_t i = 0; i < x->n; i++)
         fabric_release(f, &x->in[i]);
     return rc;
+}
+
+int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns) {
+    int rc = fabric_exchange_send(f, x);
+    return rc == 0 ? fabric_exchange_receive(f, x, deadline_ns) : rc;
 }
 
 // --- looking

@@ -98,16 +98,36 @@ void fabric_interrupt(struct fabric *f);
 // waits in fabric_recv with wait_wakes, not in waker_wait: an arriving message does not wake its
 // waker.
 
-// Posts one message: head and data are joined at the receiver. Both must stay valid and unchanged
-// until fabric_flush. Sending to oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
-int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const void *head, size_t head_bytes,
-                const void *data, size_t data_bytes);
+// A message's two parts, which are joined at the receiver. Where it would have to put a long
+// message together by a copy, one whose data is a list of units travels in pieces instead: the head
+// with the first units, then units alone.
+struct fabric_part {
+    const void *head;
+    size_t head_bytes;
+    const void *data;
+    size_t data_bytes;
+    size_t unit_bytes; // not 0: data is a list of units of so many bytes
+};
+// Posts one message. Both parts must stay valid and unchanged until fabric_flush. Sending to
+// oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
+int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const struct fabric_part *part);
 // Waits until every posted message has left (its memory is free again).
 int fabric_flush(struct fabric *f, int64_t deadline_ns);
+bool fabric_flushed(struct fabric *f); // whether they have; moves nothing
 
-struct fabric_msg {
-    const uint8_t *data; // 64-byte aligned; valid until fabric_release or fabric_end
+// What of a message lies in one place, 64-byte aligned; valid until fabric_release or fabric_end.
+struct fabric_piece {
+    const uint8_t *data;
     size_t bytes;
+    const struct fabric_piece *next; // NULL: the last
+};
+
+// Who does not expect pieces looks at the first alone, whose size cannot be right if there are
+// more. Who does checks each one's size: a peer may have cut anywhere.
+struct fabric_msg {
+    const uint8_t *data; // of the first piece
+    size_t bytes;
+    const struct fabric_piece *rest;
     uint64_t tag;
     uint32_t peer;
     void *impl;
@@ -127,14 +147,10 @@ struct fabric_want {
 int fabric_recv(struct fabric *f, const struct fabric_want *want, int64_t deadline_ns,
                 struct fabric_msg *out);
 void fabric_release(struct fabric *f, struct fabric_msg *msg);
+static inline struct fabric_piece fabric_pieces(const struct fabric_msg *msg) {
+    return (struct fabric_piece){msg->data, msg->bytes, msg->rest};
+}
 
-// One message's two pieces.
-struct fabric_part {
-    const void *head;
-    size_t head_bytes;
-    const void *data;
-    size_t data_bytes;
-};
 // All-to-all-v among the ranks [first, first + n), of which self is one: sends parts[i] to rank
 // first + i with one message each, receives one message from each into in[i] (in[self - first] is
 // left empty). The caller releases each in[i]. A message of this tag from any other peer ends the
@@ -146,6 +162,10 @@ struct fabric_exchange {
     struct fabric_msg *in;           // [n]
 };
 int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns);
+// Its two halves: between them the caller may compute; the parts stay as they are until the second
+// has returned.
+int fabric_exchange_send(struct fabric *f, const struct fabric_exchange *x);
+int fabric_exchange_receive(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns);
 
 size_t fabric_message_bytes_max(const struct fabric *f);
 

@@ -21,22 +21,33 @@
 #define FABRIC_EARLY_MAX 4096
 #define FABRIC_EARLY_BYTES_MAX (UINT64_C(256) << 20)
 
-// Travels in front of every message, in the byte order of the machines (all are little-endian).
+// A message in more pieces would hold more of a transport's buffers than it has at hand.
+#define FABRIC_PIECES_MAX 64
+
+// Travels in front of every piece of a message, in the byte order of the machines (all are
+// little-endian). The pieces of one message follow each other.
 struct fabric_header {
     uint64_t epoch, nonce, tag;
-    uint32_t source, magic;
+    uint16_t source;
+    uint8_t piece, n_pieces; // from 0; at least 1
+    uint32_t magic;
 };
 static_assert(sizeof(struct fabric_header) == 32, "the header is a wire format");
+static_assert(RANKS_MAX < UINT16_MAX && FABRIC_PIECES_MAX <= UINT8_MAX, "a source, a piece");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers and rows travel in native order");
 
-// An arrived message: waiting in f->kept, or given to the caller and in f->given.
+// An arrived piece. The first of a message stands for all of it: waiting in f->kept, or given to
+// the caller and in f->given.
 struct fabric_kept {
     struct fabric_kept *next, *previous;
     struct fabric_header header;
-    const uint8_t *data;
-    size_t bytes;
+    struct fabric_piece piece;
     void *handle; // the implementation's, to give data back; NULL for a message to oneself
     bool given;
+    // Of the first: the others in their order, what has come of the message.
+    struct fabric_kept *rest, *last;
+    uint32_t n_arrived;
+    size_t bytes;
 };
 
 struct fabric_list {
@@ -56,6 +67,8 @@ struct fabric_ops {
     void (*interrupt)(struct fabric *f); // any thread: ends a wait
     int (*send)(struct fabric *f, uint32_t peer, const struct fabric_header *header,
                 const struct fabric_part *part);
+    // Messages of up to so many bytes reach this peer without being put together; NULL: all do.
+    size_t (*whole_bytes)(const struct fabric *f, uint32_t peer);
     bool (*sent)(struct fabric *f); // no posted message still needs its memory
     void (*progress)(struct fabric *f);
     // Sleeps until something may have arrived, the deadline or (with wakes) a wake of the owner's
@@ -75,7 +88,8 @@ struct fabric {
     enum fabric_state state;
     uint64_t epoch, nonce;
     uint32_t self, n_peers;
-    int broken; // 0, or why the epoch is over
+    int broken;   // 0, or why the epoch is over
+    bool arrived; // something has, since the implementation last cleared this
     atomic_bool interrupted;
     struct fabric_list kept, given;
     struct fabric_kept *spare;

@@ -247,6 +247,12 @@ static int mem_send(struct fabric *base, uint32_t peer, const struct fabric_head
     return 0;
 }
 
+// Small, so that tests and simulations see messages in pieces.
+static size_t mem_whole_bytes(const struct fabric *base, uint32_t peer) {
+    (void)base, (void)peer;
+    return 1024;
+}
+
 static bool mem_sent(struct fabric *base) {
     (void)base;
     return true;
@@ -311,6 +317,7 @@ static const struct fabric_ops mem_ops = {
     .close = mem_close,
     .interrupt = mem_interrupt,
     .send = mem_send,
+    .whole_bytes = mem_whole_bytes,
     .sent = mem_sent,
     .progress = mem_progress,
     .wait = mem_wait,

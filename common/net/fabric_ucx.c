@@ -201,7 +201,10 @@ static int connect_peer(struct fabric_ucx *f, const struct fabric_group *group, 
                               .err_mode = UCP_ERR_HANDLING_MODE_PEER,
                               .err_handler = {.cb = on_error, .arg = peer}};
     ucs_status_t status = ucp_ep_create(f->worker, &params, &peer->endpoint);
-    if (status == UCS_OK) return 0;
+    if (status == UCS_OK) {
+        peer->whole_bytes = ucx_whole_bytes(peer->endpoint);
+        return 0;
+    }
     peer->endpoint = NULL;
     return err_set(e, ERR_PEER_LOST, "cannot reach peer %u: %s", p, ucs_status_string(status));
 }
@@ -357,16 +360,23 @@ static int ucx_send_part(struct fabric *base, uint32_t peer, const struct fabric
     return base->broken;
 }
 
+static size_t ucx_peer_whole_bytes(const struct fabric *base, uint32_t peer) {
+    return ((const struct fabric_ucx *)base)->peers[peer].whole_bytes;
+}
+
 static bool ucx_sent(struct fabric *base) {
     return ucx(base)->n_outstanding == 0;
 }
 
 // --- waiting
 
+// To the end, or until the caller may have what it waits for: over TCP each round is a system call.
 static void ucx_progress(struct fabric *base) {
     const struct fabric_ucx *f = ucx(base);
     if (f->worker == NULL) return;
-    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(f->worker) != 0; i++) {
+    base->arrived = false;
+    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(f->worker) != 0 && !base->arrived;
+         i++) {
     }
 }
 
@@ -421,6 +431,7 @@ static const struct fabric_ops ucx_ops = {
     .close = ucx_close,
     .interrupt = ucx_interrupt,
     .send = ucx_send_part,
+    .whole_bytes = ucx_peer_whole_bytes,
     .sent = ucx_sent,
     .progress = ucx_progress,
     .wait = ucx_wait,

@@ -14,6 +14,7 @@ struct ucx_peer {
     uint32_t index;
     ucp_ep_h endpoint;      // NULL: oneself, or not created
     ucs_status_ptr_t close; // the closing request
+    size_t whole_bytes;     // fabric_ops.whole_bytes
 };
 
 // A posted send. UCX reads header and iov until the request is done.
@@ -73,5 +74,9 @@ bool ucx_address_has_shape(const uint8_t *address, size_t bytes, const uint8_t *
                            size_t own_bytes);
 
 void ucx_describe(const struct fabric *base, char *buf, size_t cap);
+
+// What one buffer of shared memory holds of a message, where the endpoint's messages take that way:
+// the receiver reads it in place. SIZE_MAX over TCP, where every message is copied once anyway.
+size_t ucx_whole_bytes(ucp_ep_h endpoint);
 
 #endif

@@ -18,7 +18,11 @@
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-#define COUNT(array) (sizeof(array) / sizeof *(array))
+// Of one buffer of shared memory: room for 32 KiB of rows behind their head. Above 60 KiB UCX 1.13
+// overflows a 16-bit length.
+#define SHM_SEGMENT_BYTES 36864
+#define SHM_SEGMENT_TEXT "36864"
+#define SHM_OVERHEAD_BYTES 128 // of a message in it, generously: UCX's header and the fabric's
 
 struct setting {
     const char *key, *value;
@@ -33,8 +37,9 @@ static const struct setting common_settings[] = {
 // Also known to it, but UCX warns when they are set without shared memory.
 static const struct setting shm_settings[] = {
     {"MM_ERROR_HANDLING", "y"}, // lets shared memory run in the PEER error mode
-    {"MM_SEG_SIZE", "32768"},   // 64 KiB overflows a 16-bit length inside UCX 1.13
+    {"MM_SEG_SIZE", SHM_SEGMENT_TEXT},
     {"MM_RX_BUFS_GROW", "64"},
+    {"MM_FIFO_SIZE", "16"}, // each buffer comes round while it is still in a cache
 };
 // Read only from the environment, and only for TCP.
 static const struct setting tcp_variables[] = {
@@ -191,6 +196,16 @@ int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e) 
 
 #define INFO_BYTES_MAX 16384
 
+// What UCX prints of an endpoint, as text. False: it cannot be had.
+static bool endpoint_info(ucp_ep_h endpoint, char info[INFO_BYTES_MAX]) {
+    FILE *stream = fmemopen(info, INFO_BYTES_MAX, "w");
+    if (stream == NULL) return false;
+    ucp_ep_print_info(endpoint, stream);
+    fclose(stream);
+    info[INFO_BYTES_MAX - 1] = '\0';
+    return true;
+}
+
 // Copies the transport out of a line like "#  lane[0]:  1:sysv/memory.0 md[1] -> md[1]/sysv ...".
 // False: no such line.
 static bool lane_name(const char *line, char *name, size_t cap) {
@@ -221,11 +236,7 @@ void ucx_describe(const struct fabric *base, char *buf, size_t cap) {
     char info[INFO_BYTES_MAX];
     for (uint32_t p = 0; p < f->n_peers; p++) {
         if (f->peers[p].endpoint == NULL) continue;
-        FILE *stream = fmemopen(info, sizeof info, "w");
-        if (stream == NULL) return;
-        ucp_ep_print_info(f->peers[p].endpoint, stream);
-        fclose(stream);
-        info[sizeof info - 1] = '\0';
+        if (!endpoint_info(f->peers[p].endpoint, info)) return;
         size_t used = strlen(buf);
         bool leader = p + 1 == f->n_peers;
         snprintf(buf + used, cap - used, "%s%s", used > 0 ? ", " : "", leader ? "leader" : "rank");
@@ -233,4 +244,15 @@ void ucx_describe(const struct fabric *base, char *buf, size_t cap) {
         if (!leader) snprintf(buf + used, cap - used, " %u", p);
         append_lanes(info, buf, cap);
     }
+}
+
+// Active messages take the first lane.
+size_t ucx_whole_bytes(ucp_ep_h endpoint) {
+    char info[INFO_BYTES_MAX], name[64] = "", *rest = NULL;
+    if (set_by_user("MM_SEG_SIZE") || !endpoint_info(endpoint, info)) return SIZE_MAX;
+    for (char *line = strtok_r(info, "\n", &rest); line != NULL && name[0] == '\0';
+         line = strtok_r(NULL, "\n", &rest))
+        lane_name(line, name, sizeof name);
+    bool shared = strncmp(name, "sysv/", 5) == 0 || strncmp(name, "posix/", 6) == 0;
+    return shared ? SHM_SEGMENT_BYTES - SHM_OVERHEAD_BYTES : SIZE_MAX;
 }

@@ -23,10 +23,11 @@ static void send_rows(struct forward *f, uint32_t layer) {
     for (uint32_t r = 0; r < f->n_ranks; r++) {
         if (r == f->rank) continue;
         uint32_t n_pairs = begin[r + 1] - begin[r];
-        c->heads[r] = (struct combine_head){.n_pairs = n_pairs, .hidden = f->spec->hidden};
+        c->heads[r] = (struct rows_head){.n_rows = n_pairs, .hidden = f->spec->hidden};
         (void)fabric_send(f->config.fabric, r, fabric_tag(FABRIC_COMBINE, f->step, layer),
-                          &c->heads[r], sizeof c->heads[r], c->out + begin[r] * hidden,
-                          n_pairs * hidden * sizeof(float));
+                          &(struct fabric_part){&c->heads[r], sizeof c->heads[r],
+                                                c->out + begin[r] * hidden,
+                                                n_pairs * hidden * sizeof(float), 0});
     }
 }
 
@@ -58,7 +59,7 @@ int __wrap_combine_rows(struct forward *f, uint32_t layer, struct err_text *e) {
         struct fabric_msg message;
         rc = fabric_recv(f->config.fabric, &want, deadline, &message);
         if (rc != 0) break;
-        add_rank(f, message.peer, (const float *)(message.data + sizeof(struct combine_head)));
+        add_rank(f, message.peer, (const float *)(message.data + sizeof(struct rows_head)));
         fabric_release(f->config.fabric, &message);
     }
     if (rc == 0) rc = fabric_flush(f->config.fabric, deadline);

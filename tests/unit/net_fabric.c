@@ -52,7 +52,8 @@ static bool holds(const struct fabric_msg *m, size_t bytes, uint32_t seed) {
 
 static int send_test(struct fabric_peer *p, uint32_t to, uint64_t step, const void *data,
                      size_t bytes) {
-    return fabric_send(p->fabric, to, fabric_tag(FABRIC_TEST, step, 0), NULL, 0, data, bytes);
+    return fabric_send(p->fabric, to, fabric_tag(FABRIC_TEST, step, 0),
+                       &(struct fabric_part){NULL, 0, data, bytes, 0});
 }
 
 static int recv_test(struct fabric_peer *p, uint32_t from, uint64_t step, double seconds,
@@ -96,7 +97,7 @@ static void any_body(struct fabric_peer *p) {
     static const char text[4][8] = {"zero", "one", "two", "three"};
     if (p->index != 0) {
         check(fabric_send(p->fabric, 0, fabric_tag(FABRIC_RESULT, 40 + p->index, p->index),
-                          text[p->index], 1, text[p->index] + 1, 7) == 0);
+                          &(struct fabric_part){text[p->index], 1, text[p->index] + 1, 7, 0}) == 0);
         check(fabric_flush(p->fabric, peer_in(p, 20)) == 0);
         return;
     }
@@ -134,7 +135,8 @@ static void size_body(struct fabric_peer *p) {
         fill(at, sizes[i], i);
         size_t head = sizes[i] < 40 ? 0 : 40;
         uint64_t tag = fabric_tag(FABRIC_TEST, i, 0);
-        check(fabric_send(p->fabric, other, tag, at, head, at + head, sizes[i] - head) == 0);
+        check(fabric_send(p->fabric, other, tag,
+                          &(struct fabric_part){at, head, at + head, sizes[i] - head, 0}) == 0);
     }
     for (uint32_t i = 0; i < n; i++) {
         struct fabric_msg m;
@@ -218,7 +220,7 @@ static void exchange_body(struct fabric_peer *p) {
         for (uint32_t r = 0; r < n_ranks; r++) {
             size_t bytes = (size_t)(round * 1000 + r) * (round % 3);
             fill(data[p->index][r], bytes, round + p->index * 10 + r);
-            parts[r] = (struct fabric_part){shape, sizeof shape, data[p->index][r], bytes};
+            parts[r] = (struct fabric_part){shape, sizeof shape, data[p->index][r], bytes, 0};
         }
         struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, 9, round), 0, n_ranks, parts, in};
         check(fabric_exchange(p->fabric, &x, peer_in(p, 20)) == 0);
@@ -243,10 +245,11 @@ START_TEST(traffic_is_counted_by_kind_and_rows_apart_from_heads) {
     const uint64_t tag = fabric_tag(FABRIC_DISPATCH, 1, 0);
     open_group(_i, 2);
     struct fabric *f = all.peers[0].fabric;
-    ck_assert_int_eq(fabric_send(f, 1, tag, data, 8, NULL, 0), 0);
-    ck_assert_int_eq(fabric_send(f, 1, tag, NULL, 0, data, 100), 0);
-    ck_assert_int_eq(fabric_send(f, 1, tag, data, 8, data, 50), 0);
-    ck_assert_int_eq(fabric_send(f, 0, tag, data, 8, data, 50), 0);
+    const struct fabric_part parts[] = {
+        {data, 8, NULL, 0, 0}, {NULL, 0, data, 100, 0}, {data, 8, data, 50, 0}};
+    for (int i = 0; i < 3; i++)
+        ck_assert_int_eq(fabric_send(f, 1, tag, &parts[i]), 0);
+    ck_assert_int_eq(fabric_send(f, 0, tag, &parts[2]), 0);
     struct fabric_traffic t = fabric_sent(f, FABRIC_DISPATCH);
     ck_assert_uint_eq(t.messages, 3);
     ck_assert_uint_eq(t.bytes, 166);
@@ -261,17 +264,59 @@ START_TEST(traffic_within_a_tp_group_is_rows_only) {
     static const uint8_t data[100];
     static const enum fabric_message kinds[] = {FABRIC_GATHER, FABRIC_REDUCE, FABRIC_HEADS,
                                                 FABRIC_LOGITS, FABRIC_TOKENS};
+    const struct fabric_part part = {data, 8, data, 50, 0};
     open_group(_i, 2);
     struct fabric *f = all.peers[0].fabric;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        ck_assert_int_eq(fabric_send(f, 1, fabric_tag(kinds[i], 1, 0), data, 8, data, 50), 0);
+        ck_assert_int_eq(fabric_send(f, 1, fabric_tag(kinds[i], 1, 0), &part), 0);
         struct fabric_traffic t = fabric_sent(f, kinds[i]);
         ck_assert_uint_eq(t.bytes, 58);
         ck_assert_uint_eq(t.data_messages, 1);
         ck_assert_uint_eq(t.data_bytes, 58);
     }
-    ck_assert_int_eq(fabric_send(f, 1, fabric_tag(FABRIC_STAGE, 1, 0), data, 8, data, 50), 0);
+    ck_assert_int_eq(fabric_send(f, 1, fabric_tag(FABRIC_STAGE, 1, 0), &part), 0);
     ck_assert_uint_eq(fabric_sent(f, FABRIC_STAGE).data_bytes, 50);
+    close_group();
+}
+END_TEST
+
+#define UNIT_BYTES 200
+#define UNITS_MAX 5200 // the limit of a message holds a few more
+
+static void check_pieces(const struct fabric_msg *m, uint32_t seed, size_t n_units) {
+    size_t at = 0, bytes = 72 + n_units * UNIT_BYTES;
+    struct fabric_piece first = fabric_pieces(m);
+    for (const struct fabric_piece *p = &first; p != NULL; p = p->next) {
+        check(((uintptr_t)p->data & 63) == 0 && p->bytes <= bytes - at);
+        check((p->bytes - (p == &first ? 72 : 0)) % UNIT_BYTES == 0);
+        for (size_t i = 0; i < p->bytes; i++)
+            check(p->data[i] == pattern(at + i, seed));
+        at += p->bytes;
+    }
+    check(at == bytes);
+}
+
+static void units_body(struct fabric_peer *p) {
+    static const size_t sizes[] = {0, 1, 4, 5, 300, 2000, UNITS_MAX / 2, UNITS_MAX};
+    static uint8_t data[PEERS_MAX][72 + UNITS_MAX * UNIT_BYTES];
+    uint8_t *own = data[p->index];
+    uint32_t other = 1 - p->index;
+    fill(own, sizeof data[0], p->index);
+    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct fabric_part part = {own, 72, own + 72, sizes[i] * UNIT_BYTES, UNIT_BYTES};
+        uint64_t tag = fabric_tag(FABRIC_TEST, i, 0);
+        struct fabric_msg m;
+        check(fabric_send(p->fabric, other, tag, &part) == 0);
+        check(recv_test(p, other, i, 20, &m) == 0);
+        check_pieces(&m, other, sizes[i]);
+        fabric_release(p->fabric, &m);
+        check(fabric_flush(p->fabric, peer_in(p, 20)) == 0);
+    }
+}
+
+START_TEST(messages_of_units_arrive_in_pieces_that_cut_none) {
+    open_group(_i, 2);
+    peers_run(&all, units_body);
     close_group();
 }
 END_TEST
@@ -324,7 +369,7 @@ static void stranger_body(struct fabric_peer *p) {
     uint64_t tag = fabric_tag(FABRIC_DISPATCH, 1, 0);
     struct fabric_exchange x = {tag, 0, 2, parts, in};
     if (p->index == 2) {
-        check(fabric_send(p->fabric, 0, tag, "x", 1, NULL, 0) == 0);
+        check(fabric_send(p->fabric, 0, tag, &(struct fabric_part){"x", 1, NULL, 0, 0}) == 0);
         fabric_flush(p->fabric, peer_in(p, 20)); // may end because rank 0 gave up
     }
     if (p->index == 0) check(fabric_exchange(p->fabric, &x, peer_in(p, 20)) == ERR_PEER_PROTOCOL);
@@ -537,6 +582,7 @@ int main(void) {
     tcase_add_loop_test(t, polls_and_deadlines_end_in_time, 0, VARIANTS);
     tcase_add_loop_test(t, wakes_end_only_waits_that_ask_for_them, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_ends_a_wait_that_also_waits_for_wakes, 0, VARIANTS);
+    tcase_add_loop_test(t, messages_of_units_arrive_in_pieces_that_cut_none, 0, VARIANTS);
     tcase_add_loop_test(t, exchange_brings_every_part_to_its_rank, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_is_counted_by_kind_and_rows_apart_from_heads, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_within_a_tp_group_is_rows_only, 0, VARIANTS);

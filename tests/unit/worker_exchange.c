@@ -12,7 +12,7 @@
 #include "worker/combine.h"
 #include "worker/dispatch.h"
 #include "worker/route.h"
-#include "worker/stage.h"
+#include "worker/rows.h"
 
 static const struct dispatch_rules rules = {
     .hidden = 4, .top_k = 3, .rows_max = 5, .first_expert = 10, .n_local_experts = 6};
@@ -27,28 +27,37 @@ static void good_message(void) {
     memcpy(message, words, sizeof words);
 }
 
+// The first bytes of the message, in one piece.
+static struct fabric_piece whole(size_t bytes) {
+    return (struct fabric_piece){(const uint8_t *)message, bytes, NULL};
+}
+
 static int parse(size_t bytes) {
     struct dispatch_view view;
     struct err_text e;
-    int rc = dispatch_parse(&view, &rules, (const uint8_t *)message, bytes, &e);
+    struct fabric_piece first = whole(bytes);
+    int rc = dispatch_parse(&view, &rules, &first, &e);
     if (rc != 0) ck_assert_int_gt(strlen(e.text), 0);
     return rc;
 }
 
 START_TEST(a_good_dispatch_is_taken_apart) {
     struct dispatch_view view;
+    struct fabric_piece first = whole(GOOD_BYTES);
+    const float *rows[2];
     good_message();
-    ck_assert_int_eq(dispatch_parse(&view, &rules, (const uint8_t *)message, GOOD_BYTES, NULL), 0);
+    ck_assert_int_eq(dispatch_parse(&view, &rules, &first, NULL), 0);
     ck_assert_uint_eq(view.n_rows, 2);
     ck_assert_uint_eq(view.n_pairs, 3);
     ck_assert_uint_eq(view.row_counts[1], 1);
     ck_assert_uint_eq(view.experts[2], 15);
-    ck_assert_ptr_eq(view.rows, message + 16);
+    rows_find(rows, &first, &view.rows);
+    ck_assert_ptr_eq(rows[0], message + 16);
+    ck_assert_ptr_eq(rows[1], message + 20);
     memset(message, 0, 64);
     message[2] = 4;
     message[3] = 3;
-    ck_assert_int_eq(dispatch_parse(&view, &rules, (const uint8_t *)message, 64, NULL),
-                     0); // nothing
+    ck_assert_int_eq(parse(64), 0); // nothing
 }
 END_TEST
 
@@ -75,40 +84,84 @@ START_TEST(every_wrong_size_is_refused) {
         if (bytes != GOOD_BYTES) ck_assert_int_eq(parse(bytes), ERR_PEER_PROTOCOL);
     }
     ck_assert_int_eq(parse(GOOD_BYTES), 0);
-    const float *rows;
-    struct combine_rules combine = {.hidden = 4, .n_pairs = 2};
-    const uint8_t *data = (const uint8_t *)message;
-    memset(message, 0, sizeof message);
-    message[0] = 2;
-    message[1] = 4;
-    for (size_t bytes = 0; bytes < 300; bytes++)
-        ck_assert_int_eq(combine_parse(&rows, &combine, data, bytes, NULL),
-                         bytes == 96 ? 0 : ERR_PEER_PROTOCOL);
-    combine.n_pairs = 1;
-    ck_assert_int_eq(combine_parse(&rows, &combine, data, 96, NULL), ERR_PEER_PROTOCOL);
-    combine = (struct combine_rules){.hidden = 8, .n_pairs = 2};
-    ck_assert_int_eq(combine_parse(&rows, &combine, data, 96, NULL), ERR_PEER_PROTOCOL);
 }
 END_TEST
 
-START_TEST(every_wrong_stage_message_is_refused) {
-    const float *rows;
-    const struct stage_rules stage = {.n_rows = 3, .hidden = 4};
-    const uint8_t *data = (const uint8_t *)message;
+// What answers to rows, and rows between stages.
+static const struct rows_rules three_rows = {.n_rows = 3, .hidden = 4};
+#define THREE_BYTES (64 + 3 * 16)
+
+static int parse_rows(const struct fabric_piece *first, const struct rows_rules *expected) {
+    struct rows_shape shape;
+    struct err_text e = {""};
+    int rc = rows_parse(&shape, first, expected, &e);
+    if (rc != 0) ck_assert_int_gt(strlen(e.text), 0);
+    return rc;
+}
+
+static int parse_three(size_t bytes) {
+    struct fabric_piece first = whole(bytes);
+    return parse_rows(&first, &three_rows);
+}
+
+static void three_good_rows(void) {
     memset(message, 0, sizeof message);
     message[0] = 3;
     message[1] = 4;
+}
+
+START_TEST(every_wrong_message_of_rows_is_refused) {
+    three_good_rows();
     for (size_t bytes = 0; bytes < sizeof message; bytes++)
-        ck_assert_int_eq(stage_parse(&rows, &stage, data, bytes, NULL),
-                         bytes == 64 + 3 * 16 ? 0 : ERR_PEER_PROTOCOL);
-    ck_assert_ptr_eq(rows, message + 16);
+        ck_assert_int_eq(parse_three(bytes), bytes == THREE_BYTES ? 0 : ERR_PEER_PROTOCOL);
+    struct fabric_piece first = whole(THREE_BYTES);
+    ck_assert_int_eq(parse_rows(&first, &(struct rows_rules){2, 4}), ERR_PEER_PROTOCOL);
+    ck_assert_int_eq(parse_rows(&first, &(struct rows_rules){3, 8}), ERR_PEER_PROTOCOL);
     static const uint32_t wrong[][2] = {{0, 0}, {0, 2}, {0, UINT32_MAX}, {1, 0}, {1, UINT32_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        message[0] = 3;
-        message[1] = 4;
+        three_good_rows();
         message[wrong[i][0]] = wrong[i][1];
-        ck_assert_int_eq(stage_parse(&rows, &stage, data, 64 + 3 * 16, NULL), ERR_PEER_PROTOCOL);
+        ck_assert_int_eq(parse_three(THREE_BYTES), ERR_PEER_PROTOCOL);
     }
+}
+END_TEST
+
+// The same bytes, cut behind the first and again behind the second of two places.
+static int parse_cut(size_t one, size_t two, size_t end) {
+    const uint8_t *data = (const uint8_t *)message;
+    struct fabric_piece third = {data + two, end - two, NULL},
+                        second = {data + one, two - one, &third}, first = {data, one, &second};
+    return parse_rows(&first, &three_rows);
+}
+
+START_TEST(pieces_are_taken_only_where_no_row_is_cut) {
+    three_good_rows();
+    for (size_t one = 0; one <= THREE_BYTES; one++) {
+        for (size_t two = one; two <= THREE_BYTES; two++) {
+            bool good = one >= 64 && one % 16 == 0 && two % 16 == 0;
+            ck_assert_msg(parse_cut(one, two, THREE_BYTES) == (good ? 0 : ERR_PEER_PROTOCOL),
+                          "cut at %zu and %zu", one, two);
+        }
+    }
+    for (size_t end = 96; end <= 256; end++)
+        ck_assert_int_eq(parse_cut(80, 96, end), end == THREE_BYTES ? 0 : ERR_PEER_PROTOCOL);
+}
+END_TEST
+
+START_TEST(rows_are_found_and_copied_out_of_pieces) {
+    float *numbers = (float *)message + 16;
+    for (int i = 0; i < 12; i++)
+        numbers[i] = (float)i;
+    struct fabric_piece last = {(const uint8_t *)(numbers + 4), 32, NULL}, none = {NULL, 0, &last},
+                        first = {(const uint8_t *)message, 80, &none};
+    const struct rows_shape shape = {64, 16, 3};
+    const float *rows[3];
+    float copy[12];
+    rows_find(rows, &first, &shape);
+    rows_copy(copy, &first, &shape);
+    for (int i = 0; i < 3; i++)
+        ck_assert_ptr_eq(rows[i], numbers + 4 * i);
+    ck_assert_mem_eq(copy, numbers, sizeof copy);
 }
 END_TEST
 
@@ -116,8 +169,8 @@ START_TEST(a_rank_without_experts_takes_no_rows) {
     struct dispatch_rules none = rules;
     none.n_local_experts = 0;
     good_message();
-    ck_assert_int_eq(dispatch_parse(&(struct dispatch_view){0}, &none, (const uint8_t *)message,
-                                    GOOD_BYTES, NULL),
+    struct fabric_piece first = whole(GOOD_BYTES);
+    ck_assert_int_eq(dispatch_parse(&(struct dispatch_view){0}, &none, &first, NULL),
                      ERR_PEER_PROTOCOL);
 }
 END_TEST
@@ -131,17 +184,16 @@ START_TEST(random_dispatches_never_pass_unchecked) {
             message[(state >> 33) % 9] = (uint32_t)(state >> 40) % 20;
         }
         struct dispatch_view view;
-        if (dispatch_parse(&view, &rules, (const uint8_t *)message, GOOD_BYTES, NULL) != 0)
-            continue;
+        struct fabric_piece first = whole(GOOD_BYTES);
+        if (dispatch_parse(&view, &rules, &first, NULL) != 0) continue;
         uint32_t n = 0;
         for (uint32_t row = 0; row < view.n_rows; row++)
             n += view.row_counts[row];
         ck_assert_uint_eq(n, view.n_pairs);
         for (uint32_t i = 0; i < n; i++)
             ck_assert(view.experts[i] >= 10 && view.experts[i] < 16);
-        ck_assert_uint_eq(
-            (size_t)((const uint8_t *)(view.rows + view.n_rows * 4) - (const uint8_t *)message),
-            GOOD_BYTES);
+        ck_assert_uint_eq(view.rows.n_rows, view.n_rows);
+        ck_assert_uint_eq(view.rows.head_bytes + view.n_rows * view.rows.row_bytes, GOOD_BYTES);
     }
 }
 END_TEST
@@ -233,7 +285,8 @@ static const struct layout apart = {.n_ranks = 2, .pp = 1, .dp = 2, .tp = 1, .ep
                            stages = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
 
 static void tell(uint32_t from, uint32_t to, uint64_t tag, const void *data, size_t bytes) {
-    ck_assert_int_eq(fabric_send(fabrics[from], to, tag, data, bytes, NULL, 0), 0);
+    ck_assert_int_eq(
+        fabric_send(fabrics[from], to, tag, &(struct fabric_part){data, bytes, NULL, 0, 0}), 0);
 }
 
 // Rank 0 of a layout; rank 1 has sent what is given before.
@@ -289,8 +342,8 @@ START_TEST(a_rank_of_the_same_experts_that_answers_nonsense_ends_the_step) {
     open_group();
     ck_assert_int_eq(step_in(&shared, empty_dispatch, sizeof empty_dispatch, words, &e),
                      ERR_PEER_PROTOCOL);
-    ck_assert_msg(strstr(e.text, "combine of layer 0 from rank 1: hidden 64 and n_pairs 2 instead "
-                                 "of 64 and 3") != NULL,
+    ck_assert_msg(strstr(e.text, "combine of layer 0 from rank 1: n_rows 2 and hidden 64 instead "
+                                 "of 3 and 64") != NULL,
                   "%s", e.text);
     close_group();
 }
@@ -369,7 +422,9 @@ int main(void) {
     tcase_add_test(tests, a_good_dispatch_is_taken_apart);
     tcase_add_test(tests, every_wrong_word_of_a_dispatch_is_refused);
     tcase_add_test(tests, every_wrong_size_is_refused);
-    tcase_add_test(tests, every_wrong_stage_message_is_refused);
+    tcase_add_test(tests, every_wrong_message_of_rows_is_refused);
+    tcase_add_test(tests, pieces_are_taken_only_where_no_row_is_cut);
+    tcase_add_test(tests, rows_are_found_and_copied_out_of_pieces);
     tcase_add_test(tests, a_rank_without_experts_takes_no_rows);
     tcase_add_test(tests, random_dispatches_never_pass_unchecked);
     tcase_add_test(tests, a_peer_that_dispatches_nonsense_ends_the_step);
