@@ -1,6 +1,6 @@
 // bench_exchange.c: what a layer of experts that is spread over two ranks costs beside its
 // computing, as one fixed CSV:
-// transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio.
+// transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio,both_us,both_ratio.
 //
 // outside_us is dispatch and combine of one layer, each from when the later rank begins it until
 // both have ended it, less what they take on a rank alone, where they only list and add: making
@@ -10,9 +10,11 @@
 //
 // perftest_us is what UCX alone takes for the two messages that a layer cannot do without, which
 // follow each other: ucx_perftest's one-way latencies (ucp_am_lat) of messages of their sizes over
-// the same transport; empty where it is not installed. It is no bound for large messages: there one
-// rank copies in while the other copies out, here both do both, and read what has come. Each rank
-// has so many rows. The model is random and small, and every row visits every expert, so that
+// the same transport; empty where it is not installed. It is no bound: there one rank copies in
+// while the other copies out, and nobody looks at what has come, so that it never crosses from one
+// core to the other; here both do both at once. both_us is what UCX alone takes for that, for the
+// two messages: each rank sends at the same time, and copies out what it gets (bench_ucx.c). Each
+// rank has so many rows. The model is random and small, and every row visits every expert, so that
 // neither rank waits for the other's computing.
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,21 +190,25 @@ static void measure(struct bench_member *m) {
 
 static void print_case(const char *transports, const struct results *r, int which, int port) {
     double dispatch = bench_perftest_us(transports, (size_t)r->dispatch_bytes[which], 3000, port),
-           combine = bench_perftest_us(transports, (size_t)r->combine_bytes[which], 3000, port + 1);
+           combine = bench_perftest_us(transports, (size_t)r->combine_bytes[which], 3000, port + 1),
+           both = bench_both_us(transports, (size_t)r->dispatch_bytes[which], 3000) +
+                  bench_both_us(transports, (size_t)r->combine_bytes[which], 3000);
     const struct stamps *first = r->steps[0][which], *second = r->steps[1][which];
     double together = median_us(first, second), outside = together - r->alone_us[which];
     printf("%s,%u,%.0f+%.0f,%.2f,%.2f,", transports, cases[which], r->dispatch_bytes[which],
            r->combine_bytes[which], outside, median_us(first, first) - together);
     if (dispatch > 0 && combine > 0)
-        printf("%.2f,%.2f\n", dispatch + combine, outside / (dispatch + combine));
+        printf("%.2f,%.2f,", dispatch + combine, outside / (dispatch + combine));
     else
-        printf(",\n");
+        printf(",,");
+    printf("%.2f,%.2f\n", both, outside / both);
 }
 
 int main(void) {
     static const char *const transports[] = {"shm", "tcp"};
     log_set_level(LOG_ERROR); // the end of a group may look like a loss to its last member
-    printf("transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio\n");
+    printf(
+        "transport,rows,message_bytes,outside_us,skew_us,perftest_us,ratio,both_us,both_ratio\n");
     for (int t = 0; t < 2; t++) {
         struct results *results = bench_shared(sizeof *results);
         if (!bench_group_run(transports[t], measure, results)) return EXIT_FAILURE;

@@ -1,11 +1,12 @@
 // bench_tp.c: what a block that a TP group of two splits costs beside its computing, as one fixed
-// CSV: transport,rows,message_bytes,exchanges_us,perftest_us,ratio.
+// CSV: transport,rows,message_bytes,exchanges_us,perftest_us,ratio,both_us,both_ratio.
 //
 // exchanges_us is tp_gather and tp_reduce of one block, each from when the later rank begins it
 // until both have ended it (medians), with the adding of the partial rows. Both ranks have waited
 // for each other before, so that nobody's computing is measured. perftest_us is what UCX alone
-// takes for the two messages that follow each other; bench_exchange.c says what that leaves out.
-// The group shares so many rows: one row goes only one way at a time.
+// takes for the two messages that follow each other; bench_exchange.c says what that leaves out,
+// and what both_us is. The group shares so many rows: one row goes only one way at a time, so that
+// there both_us has twice its bytes.
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -121,18 +122,20 @@ static void print_case(const char *transports, const struct results *r, int whic
     uint32_t rows = (cases[which] + 1) / 2; // in the larger message
     size_t bytes = rows * HIDDEN * sizeof(float);
     double us = exchanges_us(r->rounds[0][which], r->rounds[1][which]),
-           perftest = 2 * bench_perftest_us(transports, bytes, 3000, port);
+           perftest = 2 * bench_perftest_us(transports, bytes, 3000, port),
+           both = 2 * bench_both_us(transports, bytes, 3000);
     printf("%s,%u,%zu+%zu,%.2f,", transports, cases[which], bytes, bytes, us);
     if (perftest > 0)
-        printf("%.2f,%.2f\n", perftest, us / perftest);
+        printf("%.2f,%.2f,", perftest, us / perftest);
     else
-        printf(",\n");
+        printf(",,");
+    printf("%.2f,%.2f\n", both, us / both);
 }
 
 int main(void) {
     static const char *const transports[] = {"shm", "tcp"};
     log_set_level(LOG_ERROR); // the end of a group may look like a loss to its last member
-    printf("transport,rows,message_bytes,exchanges_us,perftest_us,ratio\n");
+    printf("transport,rows,message_bytes,exchanges_us,perftest_us,ratio,both_us,both_ratio\n");
     for (int t = 0; t < 2; t++) {
         struct results *results = bench_shared(sizeof *results);
         if (!bench_group_run(transports[t], measure, results)) return EXIT_FAILURE;

@@ -31,9 +31,16 @@ void bench_unshare(void *shared, size_t bytes);
 // From now on, for the waits of a body.
 int64_t bench_deadline(const struct bench_member *m);
 double bench_median(double *values, int n); // sorts them
+void bench_pin(uint32_t core);
 
 // Half a round trip of messages of so many bytes in microseconds as ucx_perftest measures it over
 // the same transport, with the fabric's settings; 0 when it is not installed. A port for each call.
 double bench_perftest_us(const char *transports, size_t bytes, int rounds, int port);
+// What two processes take that use UCX alone and send each other so many bytes at the same time,
+// from when the later begins until both have the other's bytes in memory of their own
+// (bench_ucx.c).
+double bench_both_us(const char *transports, size_t bytes, int rounds);
+// The fabric's settings, for a UCX that starts later in this process.
+void bench_ucx_settings(const char *transports);
 
 #endif
