@@ -52,7 +52,8 @@ static void begin_progress(const struct weights_config *config, uint64_t bytes_t
 }
 
 static int read_tables(struct weights *w, const struct weights_plan *plan,
-                       const struct safetensors *st, struct err_text *e) {
+                       const struct weights_config *config, const struct safetensors *st,
+                       struct err_text *e) {
     int rc = 0;
     for (uint32_t i = 0; rc == 0 && i < plan->n_tables; i++) {
         const struct weights_table *t = &plan->tables[i];
@@ -60,6 +61,8 @@ static int read_tables(struct weights *w, const struct weights_plan *plan,
         rc = expert_table_read(t->ids, &digest, w->spec,
                                &(struct expert_table_source){st, t->tensor}, e);
         w->shared_digest += digest;
+        if (config->progress != NULL)
+            atomic_fetch_add(&config->progress->bytes_done, t->tensor->bytes);
     }
     return rc;
 }
@@ -76,7 +79,7 @@ int weights_load(struct weights **out, const struct weights_config *config, stru
     if (rc == 0) {
         begin_progress(config, plan.source_bytes);
         rc = weights_read(w, &plan, config, st, e);
-        if (rc == 0) rc = read_tables(w, &plan, st, e);
+        if (rc == 0) rc = read_tables(w, &plan, config, st, e);
     }
     weights_plan_finish(&plan);
     safetensors_close(st);

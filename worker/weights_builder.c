@@ -195,5 +195,6 @@ int builder_table(struct builder *b, uint16_t **out, uint32_t layer) {
     *out = weights_alloc(b->w, (size_t)want.rows * want.cols * sizeof **out, MATRIX_ALIGN);
     if (*out == NULL) return builder_no_memory(b);
     b->plan->tables[b->plan->n_tables++] = (struct weights_table){t, *out};
+    b->plan->source_bytes += t->bytes;
     return 0;
 }

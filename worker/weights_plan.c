@@ -518,13 +518,6 @@ static size_t items_max(const struct weights *w, const struct layout *layout) {
            9;
 }
 
-static uint32_t n_hash_layers(const struct model_spec *s) {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n_layers; i++)
-        n += spec_layer_hash(s, i) ? 1 : 0;
-    return n;
-}
-
 int weights_plan_make(struct weights_plan *out, struct weights *w,
                       const struct weights_config *config, const struct safetensors *st,
                       struct err_text *e) {
@@ -537,16 +530,13 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
     w->n_local_experts = layout_expert_count(config->layout, n_experts, config->rank);
     struct weights_plan plan = {.items_max = items_max(w, config->layout)};
     plan.items = mem_array(plan.items_max, sizeof *plan.items);
-    bool tables = n_hash_layers(s) > 0;
-    if (tables) plan.tables = mem_array(n_hash_layers(s), sizeof *plan.tables);
     struct builder b = {.plan = &plan, .w = w, .config = config, .spec = s, .st = st, .e = e};
     b.family = spec_family(s);
     b.place = layout_place(config->layout, config->rank);
     b.slice = slice_of(s, config->layout, config->rank);
     check(b.family != NULL);
     b.used = mem_zalloc(safetensors_count(st));
-    bool memory = plan.items != NULL && (plan.tables != NULL || !tables) && b.used != NULL;
-    int rc = !memory ? builder_no_memory(&b) : plan_all(&b);
+    int rc = plan.items == NULL || b.used == NULL ? builder_no_memory(&b) : plan_all(&b);
     mem_free(b.used);
     if (rc == 0)
         *out = plan;
@@ -557,6 +547,5 @@ int weights_plan_make(struct weights_plan *out, struct weights *w,
 
 void weights_plan_finish(struct weights_plan *plan) {
     mem_free(plan->items);
-    mem_free(plan->tables);
     *plan = (struct weights_plan){0};
 }

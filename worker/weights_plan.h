@@ -43,11 +43,11 @@ struct weights_table {
 };
 
 struct weights_plan {
-    struct weights_item *items;   // owned
-    struct weights_table *tables; // owned, one for each layer that has one
-    uint32_t n_tables;
+    struct weights_item *items; // owned
     size_t n_items, items_max;
-    uint64_t source_bytes; // of all items, in the file's format
+    struct weights_table tables[LAYERS_MAX];
+    uint32_t n_tables;
+    uint64_t source_bytes; // of all items and tables, in the file's format
 };
 
 // Checks every tensor's name, type and shape (also those of other ranks' experts), allocates w's

@@ -191,7 +191,8 @@ CONFIGS = {
     },
     # All kinds of layers, as transformers writes both.
     "deepseek-v4": {
-        **V4, "num_hidden_layers": 5, "mlp_layer_types": ["hash_moe", "moe", "moe", "moe", "hash_moe"],
+        **V4, "num_hidden_layers": 5, "moe_intermediate_size": 32,
+        "mlp_layer_types": ["hash_moe", "moe", "moe", "moe", "hash_moe"],
         "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
                         "compressed_sparse_attention", "heavily_compressed_attention"],
         "compress_rates": {"compressed_sparse_attention": 4, "heavily_compressed_attention": 8},

@@ -18,7 +18,8 @@
 #define KILL_EVERY 7 // of the layouts one in so many loses workers
 
 static const char *const folders[] = {"models/seedling", "tests/data/models/awkward",
-                                      "tests/data/models/qwen3-next"};
+                                      "tests/data/models/qwen3-next",
+                                      "tests/data/models/deepseek-v4"};
 
 // Made before Check forks, anew for each model.
 static struct model_cache model;

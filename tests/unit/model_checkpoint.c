@@ -226,6 +226,12 @@ static const struct {
      "\"num_experts_per_tok\": 2, \"attn_output_multiplier\": 0.088, "
      "\"embedding_multiplier_scale\": 78.4, \"output_multiplier_scale\": 0.577}",
      315.69, 83.76}, // its tied head counted once
+    {"{\"architectures\": [\"DeepseekV4ForCausalLM\"], \"num_hidden_layers\": 43, "
+     "\"hidden_size\": 4096, \"vocab_size\": 129280, \"num_attention_heads\": 64, "
+     "\"qk_rope_head_dim\": 64, \"num_hash_layers\": 3, \"compress_ratios\": [0, 0, 4, 128, 4, "
+     "128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, "
+     "4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 128, 4, 0]}",
+     284.33, 13.80},
 };
 
 // What verify takes the held type for is what a load plans by.

@@ -29,6 +29,7 @@ static const struct {
     {SMALL("deepseek-v2-lite"), 2, 4, 1},
     {SMALL("deepseek-v3"), 2, 4, 1},
     {SMALL("deepseek-v32"), 2, 4, 1},
+    {SMALL("deepseek-v4"), 5, 2, 2}, // two groups of heads
     {SMALL("ernie4-5-moe"), 3, 4, 1},
     {SMALL("glm4-moe"), 3, 4, 1},
     {SMALL("gpt-oss"), 2, 4, 4},

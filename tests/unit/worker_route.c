@@ -195,6 +195,26 @@ static const struct router_spec routers[] = {
      .scale = 1.5f},
 };
 
+// The token's experts, in the table's order, weighted by their own scores.
+START_TEST(given_experts_are_weighted_by_their_scores) {
+    const struct router_spec router = {.n_experts = 4,
+                                       .top_k = 2,
+                                       .score = ROUTER_SQRT_SOFTPLUS,
+                                       .selection_bias = true,
+                                       .renorm = RENORM_L1,
+                                       .scale = 1.5f};
+    float logits[] = {9.0f, -1.0f, 0.5f, 2.0f}, weights[2], chosen_by[4];
+    const uint16_t given[] = {2, 1};
+    uint32_t experts[2];
+    double a = sqrt(log1p(exp(0.5))), b = sqrt(log1p(exp(-1.0)));
+    route_row(&(struct route_rule){&router, kernel_ops_ref(), NULL, chosen_by, given}, logits,
+              experts, weights);
+    ck_assert(experts[0] == 2 && experts[1] == 1);
+    ck_assert_double_eq_tol((double)weights[0], 1.5 * a / (a + b), 1e-6);
+    ck_assert_double_eq_tol((double)weights[1], 1.5 * b / (a + b), 1e-6);
+}
+END_TEST
+
 START_TEST(a_router_follows_its_formula) {
     const struct router_spec *r = &routers[_i];
     float logits[EXPERTS_MOST], bias[EXPERTS_MOST];
@@ -286,6 +306,7 @@ END_TEST
 int main(void) {
     Suite *suite = suite_create("route");
     TCase *tests = tcase_create("route");
+    tcase_add_test(tests, given_experts_are_weighted_by_their_scores);
     tcase_add_loop_test(tests, a_router_follows_its_formula, 0,
                         (int)(sizeof routers / sizeof *routers));
     tcase_add_test(tests, the_lowest_id_wins_a_tie);

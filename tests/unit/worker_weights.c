@@ -5,20 +5,17 @@
 
 #include "common/base/mem.h"
 #include "common/model/safetensors.h"
+#include "tests/harness/folder_copy.h"
 #include "tests/harness/loaded.h"
 #include "tests/harness/suite.h"
 
-static const char *const models[] = {TEST_DATA "/models/tiny-qwen3-moe",
-                                     TEST_DATA "/models/tiny-mixtral",
-                                     TEST_DATA "/models/awkward",
-                                     SOURCE_ROOT "/models/seedling",
-                                     TEST_DATA "/models/qwen2-moe",
-                                     TEST_DATA "/models/granitemoeshared",
-                                     TEST_DATA "/models/gpt-oss",
-                                     TEST_DATA "/models/dbrx",
-                                     TEST_DATA "/models/deepseek-v3",
-                                     TEST_DATA "/models/grok-2",
-                                     TEST_DATA "/models/glm5"};
+static const char *const models[] = {
+    TEST_DATA "/models/tiny-qwen3-moe", TEST_DATA "/models/tiny-mixtral",
+    TEST_DATA "/models/awkward",        SOURCE_ROOT "/models/seedling",
+    TEST_DATA "/models/qwen2-moe",      TEST_DATA "/models/granitemoeshared",
+    TEST_DATA "/models/gpt-oss",        TEST_DATA "/models/dbrx",
+    TEST_DATA "/models/deepseek-v3",    TEST_DATA "/models/grok-2",
+    TEST_DATA "/models/glm5",           TEST_DATA "/models/deepseek-v4"};
 
 static void load(struct loaded *l, const char *folder, uint32_t n_ranks, uint32_t rank,
                  enum dtype dtype) {
@@ -45,7 +42,7 @@ static float *file_view(const struct compare *c, struct tensor_ref ref, const si
     char name[TENSOR_NAME_MAX];
     struct err_text e;
     enum dtype src;
-    const struct family *family = family_find(c->spec->architecture);
+    const struct family *family = spec_family(c->spec);
     ck_assert(family->tensor_name(c->spec, &ref, name, sizeof name));
     const struct safetensors_tensor *t = safetensors_find(c->st, name);
     ck_assert_msg(t != NULL, "%s", name);
@@ -145,6 +142,43 @@ static void same_indexer(const struct compare *c, const struct index_weights *w,
     same_vector(c, w->k_norm_bias, dim, (struct tensor_ref){TENSOR_INDEX_K_NORM_BIAS, i, 0});
 }
 
+static void same_entries(const struct compare *c, const struct entry_weights *w,
+                         struct tensor_ref kv, uint32_t rate) {
+    struct tensor_ref other = kv;
+    same_matrix(c, &w->kv, kv);
+    other.kind = kv.kind + 1;
+    same_matrix(c, &w->gate, other);
+    other.kind = kv.kind + 2;
+    same_vector(c, w->bias, (size_t)rate * w->kv.n_out, other);
+}
+
+static void same_joint(const struct compare *c, const struct layer_weights *l, uint32_t i) {
+    const struct model_spec *s = c->spec;
+    const struct joint_weights *w = &l->joint;
+    uint32_t rate = spec_compress_rate(s, i);
+    same_matrix(c, &w->q_a, (struct tensor_ref){TENSOR_Q_A, i, 0});
+    same_matrix(c, &w->q, (struct tensor_ref){TENSOR_Q, i, 0});
+    same_matrix(c, &w->kv, (struct tensor_ref){TENSOR_KV_A, i, 0});
+    same_vector(c, w->q_a_norm, s->joint.q_rank, (struct tensor_ref){TENSOR_Q_A_NORM, i, 0});
+    same_vector(c, w->kv_norm, s->head_dim, (struct tensor_ref){TENSOR_KV_A_NORM, i, 0});
+    for (uint32_t g = 0; g < s->joint.o_groups; g++)
+        same_matrix(c, &w->o_a[g], (struct tensor_ref){TENSOR_O_A, i, g});
+    if (rate == 0) return;
+    same_entries(c, &l->compress.entry, (struct tensor_ref){TENSOR_ENTRY_KV, i, 0}, rate);
+    if (!(s->layer_flags[i] & LAYER_CSA)) return;
+    same_entries(c, &l->compress.index, (struct tensor_ref){TENSOR_INDEX_ENTRY_KV, i, 0}, rate);
+    same_matrix(c, &l->compress.index_q, (struct tensor_ref){TENSOR_INDEX_Q, i, 0});
+    same_matrix(c, &l->compress.index_weights, (struct tensor_ref){TENSOR_INDEX_WEIGHTS, i, 0});
+}
+
+static void same_connection(const struct compare *c, const struct hyper_weights *w,
+                            struct tensor_ref mix) {
+    struct tensor_ref base = mix;
+    same_matrix(c, &w->mix, mix);
+    base.kind = mix.kind + 1;
+    same_vector(c, w->base, w->mix.n_out, base);
+}
+
 static void same_heads(const struct compare *c, const struct layer_weights *l, uint32_t i) {
     size_t hd = c->spec->head_dim, q = c->spec->n_heads * hd, kv = c->spec->n_kv_heads * hd;
     size_t row = same_rows(c, &l->qkv, (size_t[]){0, q}, (struct tensor_ref){TENSOR_Q, i, 0});
@@ -158,8 +192,14 @@ static void same_attention(const struct compare *c, const struct layer_weights *
     size_t hd = s->head_dim, q = s->n_heads * hd, kv = s->n_kv_heads * hd;
     if (s->mla.kv_rank != 0)
         same_latents(c, &l->mla, i);
+    else if (s->joint.q_rank != 0)
+        same_joint(c, l, i);
     else
         same_heads(c, l, i);
+    if (s->hyper.n != 0) {
+        same_connection(c, &l->attn_hyper, (struct tensor_ref){TENSOR_HYPER_ATTN_MIX, i, 0});
+        same_connection(c, &l->ffn_hyper, (struct tensor_ref){TENSOR_HYPER_FFN_MIX, i, 0});
+    }
     same_indexer(c, &l->index, i);
     if (s->sinks) same_vector(c, l->sinks, s->n_heads, (struct tensor_ref){TENSOR_SINKS, i, 0});
     same_matrix(c, &l->o, (struct tensor_ref){TENSOR_O, i, 0});
@@ -217,6 +257,8 @@ static void same_weights(const char *folder, const struct loaded *l) {
     same_matrix(&c, &w->head,
                 (struct tensor_ref){.kind = s->tied_embeddings ? TENSOR_EMBED : TENSOR_HEAD});
     same_vector(&c, w->final_norm, s->hidden, (struct tensor_ref){.kind = TENSOR_FINAL_NORM});
+    if (s->hyper.n != 0)
+        same_connection(&c, &w->head_hyper, (struct tensor_ref){.kind = TENSOR_HYPER_HEAD_MIX});
     for (uint32_t i = 0; i < s->n_layers; i++) {
         same_attention(&c, &w->layers[i], i);
         if (s->ffn[i] == FFN_DENSE)
@@ -323,10 +365,54 @@ START_TEST(weights_lay_experts_as_contiguous_records) {
 }
 END_TEST
 
+// A table of I64 whose bytes become twice as many I32, for as many experts a token; or one with an
+// expert that is not there.
+static int load_table(uint16_t wrong, struct loaded *l, struct err_text *e) {
+    static const char *const tables[] = {"layers.0.ffn.gate.tid2eid", "layers.1.ffn.gate.tid2eid"};
+    struct folder_copy c;
+    struct safetensors *st;
+    struct weights_config config = {.dtype = DTYPE_BF16};
+    char path[FOLDER_PATH_MAX];
+    folder_copy_make(&c, TEST_DATA "/models/deepseek-v4-sliding");
+    folder_copy_edit(&c, "config.json", "\"num_experts_per_tok\": 3", "\"num_experts_per_tok\": 6");
+    folder_copy_path(&c, "model.safetensors", path);
+    for (int i = 0; i < 2; i++) {
+        folder_copy_edit(&c, "model.safetensors", "\"I64\",\"shape\":[128,3]",
+                         "\"I32\",\"shape\":[128,6]");
+        ck_assert_int_eq(safetensors_open(&st, c.folder, e), 0);
+        FILE *f = fopen(path, "r+b");
+        ck_assert(f != NULL && fseek(f, (long)safetensors_find(st, tables[i])->offset, 0) == 0);
+        for (int32_t id = 0; id < 128 * 6; id++) {
+            int32_t expert = id == 128 * 6 - 1 ? wrong : id % 6;
+            ck_assert_uint_eq(fwrite(&expert, sizeof expert, 1, f), 1);
+        }
+        fclose(f);
+        safetensors_close(st);
+    }
+    int rc = loaded_try(l, c.folder, &config, e);
+    folder_copy_remove(&c);
+    return rc;
+}
+
+START_TEST(a_table_of_experts_may_be_of_32_bits_and_has_no_expert_beyond_the_last) {
+    struct loaded l = {.layout.n_ranks = 1};
+    struct err_text e;
+    ck_assert_msg(load_table(5, &l, &e) == 0, "%s", e.text);
+    for (uint32_t i = 0; i < 128 * 6; i++)
+        ck_assert_uint_eq(l.w->layers[1].experts_of[i], i % 6);
+    ck_assert_ptr_null(l.w->layers[2].experts_of);
+    weights_destroy(l.w);
+    l = (struct loaded){.layout.n_ranks = 1};
+    ck_assert_int_eq(load_table(6, &l, &e), ERR_FATAL_MODEL);
+    ck_assert_msg(strstr(e.text, "tid2eid gives a token the expert 6; there are 6"), "%s", e.text);
+}
+END_TEST
+
 int main(void) {
     TCase *c = tcase_create("weights");
     int n_models = (int)(sizeof models / sizeof *models);
     tcase_set_timeout(c, 120);
+    tcase_add_test(c, a_table_of_experts_may_be_of_32_bits_and_has_no_expert_beyond_the_last);
     tcase_add_loop_test(c, weights_hold_every_element_of_the_files, 0, n_models * DTYPE_COUNT);
     tcase_add_loop_test(c, weights_are_the_same_bytes_for_any_number_of_ranks, 0, n_models);
     tcase_add_test(c, weights_do_not_depend_on_threads);

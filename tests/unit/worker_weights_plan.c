@@ -75,6 +75,7 @@ static const struct {
     {TEST_DATA "/models/deepseek-v3", 1},
     {TEST_DATA "/models/qwen3-next", 1},
     {TEST_DATA "/models/gpt-oss", 2},
+    {TEST_DATA "/models/deepseek-v4", 1},
 };
 #define N_STAGED (int)(sizeof staged / sizeof *staged)
 
