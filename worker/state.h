@@ -1,10 +1,10 @@
 // state.h: what a slot keeps of its sequence beside pages, and numbered copies of it: snapshots.
 //
-// A layer that remembers a sequence from step to step (delta.c, compress.c) takes the memory for that here, so
-// that all a slot holds on this rank can be copied as bytes, whatever they mean. A snapshot is
-// exact: who goes on from it computes the bits of who never stopped. Which snapshot is written and
-// read when is decided in the leader and checked in batch.c. Engine thread; the copies are split
-// over the compute team.
+// A layer that remembers a sequence from step to step (delta.c, compress.c) takes the memory for
+// that here, so that all a slot holds on this rank can be copied as bytes, whatever they mean. A
+// snapshot is exact: who goes on from it computes the bits of who never stopped. Which snapshot is
+// written and read when is decided in the leader and checked in batch.c. Engine thread; the copies
+// are split over the compute team.
 #ifndef MOESAIC_WORKER_STATE_H
 #define MOESAIC_WORKER_STATE_H
 
