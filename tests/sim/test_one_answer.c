@@ -49,7 +49,8 @@ static const struct {
               {"tests/data/models/deepseek-v3", DTYPE_BF16, 12, MLA_EXPANDED},
               {"tests/data/models/deepseek-v32", DTYPE_I8, 12, MLA_ABSORBED},
               {"tests/data/models/glm5", DTYPE_BF16, 12, MLA_ABSORBED},
-              {"tests/data/models/qwen3-next", DTYPE_F32, 12, MLA_ABSORBED}};
+              {"tests/data/models/qwen3-next", DTYPE_F32, 12, MLA_ABSORBED},
+              {"tests/data/models/deepseek-v4", DTYPE_BF16, 12, MLA_ABSORBED}};
 #define N_MODELS (sizeof models / sizeof models[0])
 
 // Made before Check forks, anew for each model.
