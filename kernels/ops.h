@@ -35,7 +35,8 @@ static inline size_t matrix_bytes(const struct matrix *w) {
     return (size_t)matrix_panels(w) * w->n_in * PANEL_COLS * dtype_bytes(w->dtype);
 }
 
-// Attention of n_q query vectors that share one KV head over one sequence's pages.
+// Attention of n_q query vectors that share one KV head over one sequence's pages, or over those of
+// several that begin alike.
 // Query i sees keys [first_key[i], n_keys[i]); softmax(scale * q.k) v, in fixed blocks of 16 keys
 // and partitions of 512 from position 0. A page of one layer and KV head: K as [head_dim][16], V as
 // [16][value_dim], of kv_dtype; block b of the sequence is at k_base + block_table[b] *
@@ -47,7 +48,11 @@ struct attend_job {
     size_t q_stride, out_stride;
     uint32_t n_q, head_dim, value_dim;
     const uint32_t *first_key, *n_keys; // [n_q]; first_key[i] < n_keys[i]
-    const uint32_t *block_table;
+    const uint32_t *block_table;        // of all queries
+    // Or each query's own [n_q], the first n_shared blocks of which are the same in all, as those
+    // of sequences that begin alike are; block_table is not looked at then.
+    const uint32_t *const *tables;
+    uint32_t n_shared;
     const void *k_base, *v_base;
     size_t block_stride; // bytes
     enum dtype kv_dtype; // one that dtype_is_kv

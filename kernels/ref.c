@@ -142,8 +142,11 @@ static void attend_query(const struct attend_job *job, uint32_t i) {
 
 static void ref_attend(const struct attend_job *job) {
     check(dtype_is_kv(job->kv_dtype));
-    for (uint32_t i = 0; i < job->n_q; i++)
-        attend_query(job, i);
+    struct attend_job own = *job;
+    for (uint32_t i = 0; i < job->n_q; i++) {
+        if (job->tables != NULL) own.block_table = job->tables[i];
+        attend_query(&own, i);
+    }
 }
 
 static void ref_rms_norm(float *y, const float *x, const float *w, uint32_t n, float eps) {

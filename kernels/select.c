@@ -59,15 +59,15 @@ const char *kernel_ops_available(void) {
     return "ref";
 }
 
-// For each query of a tile: the scores of one partition, and two accumulators (the merged
-// partitions and the new one).
+// For each query of a tile the scores of one partition and its sums, and for each of a bunch the
+// sums of the merged partitions.
 size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim) {
-    size_t n_tile = n_q < ATTEND_TILE_MAX ? n_q : ATTEND_TILE_MAX;
+    size_t n_bunch = n_q < ATTEND_BUNCH_MAX ? n_q : ATTEND_BUNCH_MAX;
     size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
-    return n_tile * (ATTN_PARTITION_TOKENS + 2 * padded);
+    return ATTEND_TILE_MAX * (ATTN_PARTITION_TOKENS + padded) + n_bunch * padded;
 }
 
-// The same, and four blocks of keys with their tokens in lanes.
+// For each query of a tile scores and both sums, and four blocks of keys with their tokens in lanes.
 size_t attend_latent_scratch_floats(uint32_t key_dim, uint32_t value_dim) {
     size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
     return LATENT_TILE_MAX * (ATTN_PARTITION_TOKENS + 2 * padded) +

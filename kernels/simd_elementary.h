@@ -9,9 +9,10 @@
 #include "kernels/vec.h"
 
 INLINE vec vec_exp(vec x) {
-    vec shifted = vec_fma(x, vec_set(EXP_LOG2E), vec_set(EXP_ROUND));
+    vec from = vec_exp_begin(x);
+    vec shifted = vec_fma(from, vec_set(EXP_LOG2E), vec_set(EXP_ROUND));
     vec n = vec_sub(shifted, vec_set(EXP_ROUND));
-    vec r = vec_fma(n, vec_set(-EXP_LN2_HIGH), x);
+    vec r = vec_fma(n, vec_set(-EXP_LN2_HIGH), from);
     r = vec_fma(n, vec_set(-EXP_LN2_LOW), r);
     vec p = vec_fma(vec_set(EXP_C6), r, vec_set(EXP_C5));
     p = vec_fma(p, r, vec_set(EXP_C4));
@@ -19,10 +20,7 @@ INLINE vec vec_exp(vec x) {
     p = vec_fma(p, r, vec_set(EXP_C2));
     p = vec_fma(p, r, vec_set(1.0f));
     p = vec_fma(p, r, vec_set(1.0f));
-    vec y = vec_add_exponent(p, shifted);
-    y = vec_if_greater(x, vec_set(EXP_MAX), vec_set(INFINITY), y);
-    y = vec_if_greater(vec_set(EXP_MIN), x, vec_zero(), y);
-    return vec_if_nan(x, x, y);
+    return vec_exp_end(x, p, n, shifted);
 }
 
 // 1 + exp(-x). The sign is flipped as the scalar form does it, not by a subtraction from zero.

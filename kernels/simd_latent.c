@@ -9,10 +9,8 @@
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
-#include "kernels/simd_elementary.h"
+#include "kernels/simd_attend.h"
 #include "kernels/simd_turn.h"
-
-#define PART ATTN_PARTITION_TOKENS
 
 static_assert(TILE_ROWS <= LATENT_TILE_MAX, "scratch is sized for a tile");
 
@@ -28,12 +26,7 @@ struct tile {
     uint32_t common, common_end;                         // of those that all see
     float *panels;                                       // [LATENT_PANELS][key_dim][16]
     float *scores;                                       // [n_q][PART], by number of the key
-    float *acc;                                          // [n_q][padded], of this partition
-    float *merged;                                       // [n_q][padded], of all partitions so far
-    size_t padded;
-    float max[LATENT_TILE_MAX], sum[LATENT_TILE_MAX];        // of this partition
-    float top[LATENT_TILE_MAX], merged_sum[LATENT_TILE_MAX]; // of all so far
-    bool started[LATENT_TILE_MAX];
+    struct attend_sums sums[LATENT_TILE_MAX];
 };
 
 // --- the keys
@@ -161,16 +154,7 @@ static void weigh(struct tile *t, uint32_t row) {
         at[j] = -INFINITY;
     for (uint32_t i = from; i < to; i++)
         at[t->lane[i]] = s[i];
-    vec top = vec_set(-INFINITY), sum = vec_zero();
-    for (uint32_t j = begin; j < end; j += BLOCK)
-        top = vec_max(top, vec_load(at + j));
-    t->max[row] = vec_tree_max(top);
-    for (uint32_t j = begin; j < end; j += BLOCK) {
-        vec p = vec_exp(vec_sub(vec_load(at + j), vec_set(t->max[row])));
-        sum = vec_add(sum, p);
-        vec_store(at + j, p);
-    }
-    t->sum[row] = vec_tree_sum(sum);
+    attend_softmax(&t->sums[row], at + begin, end - begin);
     for (uint32_t i = from; i < to; i++)
         s[i] = at[t->lane[i]];
     // Of int8 the weights take the values' scales, and the values are the codes.
@@ -181,102 +165,17 @@ static void weigh(struct tile *t, uint32_t row) {
 
 // --- values
 
-// Keys [key, end) times weights, added to the dimensions from dim on.
-struct value_tile {
-    const struct tile *t;
-    const float *p; // row stride PART
-    float *acc;     // row stride padded
-    uint32_t key, end, dim;
-};
-
-INLINE void value_tile(const struct value_tile *v, int rows, int n_vecs, enum dtype dtype,
-                       uint32_t n_lanes) {
-    vec acc[TILE_ROWS * 4];
-    size_t padded = v->t->padded;
-    UNROLL
-    for (int i = 0; i < rows * n_vecs; i++)
-        acc[i] = vec_load(v->acc + (size_t)(i / n_vecs) * padded + i % n_vecs * VEC_LANES);
-    for (uint32_t key = v->key; key < v->end; key++) {
-        const unsigned char *row = v->t->set.rows[key];
-        const float *p = v->p + key;
-        vec x[4];
-        UNROLL
-        for (int i = 0; i < n_vecs; i++)
-            x[i] = n_lanes == VEC_LANES ? element_load(row, dtype, v->dim + (size_t)i * VEC_LANES)
-                                        : element_load_n(row, dtype, v->dim, n_lanes);
-        UNROLL
-        for (int i = 0; i < rows * n_vecs; i++)
-            acc[i] = vec_fma(vec_set(p[i / n_vecs * PART]), x[i % n_vecs], acc[i]);
-    }
-    UNROLL
-    for (int i = 0; i < rows * n_vecs; i++)
-        vec_store(v->acc + (size_t)(i / n_vecs) * padded + i % n_vecs * VEC_LANES, acc[i]);
-}
-
-#define DEFINE_VALUE(rows, n, kind, dtype)                                                         \
-    static void value_##dtype##_##rows##_##kind(const struct value_tile *v) {                      \
-        value_tile(v, rows, n, DTYPE_##dtype, VEC_LANES);                                          \
-    }
-#define DEFINE_VALUES(rows, dtype)                                                                 \
-    FOR_TILES_OF_ROWS(DEFINE_VALUE, rows, dtype)                                                   \
-    static void value_##dtype##_##rows##_tail(const struct value_tile *v) {                        \
-        value_tile(v, rows, 1, DTYPE_##dtype, v->t->job->value_dim % VEC_LANES);                   \
-    }
-FOR_TILE_ROWS(DEFINE_VALUES, F32)
-FOR_TILE_ROWS(DEFINE_VALUES, BF16)
-FOR_TILE_ROWS(DEFINE_VALUES, E4M3)
-FOR_TILE_ROWS(DEFINE_VALUES, I8)
-
-enum value_kind { VALUE_ONE, VALUE_FULL, VALUE_TAIL, VALUE_KINDS };
-#define NAME_VALUES(rows, dtype)                                                                   \
-    {value_##dtype##_##rows##_one, value_##dtype##_##rows##_full, value_##dtype##_##rows##_tail},
-static void (*const value_tiles[DTYPE_KV_COUNT][TILE_ROWS][VALUE_KINDS])(
-    const struct value_tile *) = {
-    [DTYPE_F32] = {FOR_TILE_ROWS(NAME_VALUES, F32)},
-    [DTYPE_BF16] = {FOR_TILE_ROWS(NAME_VALUES, BF16)},
-    [DTYPE_E4M3] = {FOR_TILE_ROWS(NAME_VALUES, E4M3)},
-    [DTYPE_I8] = {FOR_TILE_ROWS(NAME_VALUES, I8)},
-};
-
 static void add_values(const struct tile *t, uint32_t row, uint32_t rows, uint32_t key,
                        uint32_t end) {
-    if (key >= end) return;
-    struct value_tile v = {.t = t, .p = t->scores + row * PART, .key = key, .end = end};
-    while (v.dim < t->job->value_dim) {
-        uint32_t left = t->job->value_dim - v.dim;
-        enum value_kind kind = left < VEC_LANES ? VALUE_TAIL : VALUE_ONE;
-        if (left >= (uint32_t)TILE_PANELS(rows) * VEC_LANES) kind = VALUE_FULL;
-        v.acc = t->acc + row * t->padded + v.dim;
-        value_tiles[t->job->kv_dtype][rows - 1][kind](&v);
-        v.dim += kind == VALUE_FULL ? (uint32_t)TILE_PANELS(rows) * VEC_LANES : VEC_LANES;
-    }
+    const struct attend_values v = {t->set.rows, 0, t->job->value_dim, t->job->kv_dtype};
+    attend_add_values(t->sums + row, rows, t->scores + row * PART, &v,
+                      (const uint32_t[2]){key, end});
 }
 
 // --- a partition, and all of them
 
-static void merge(struct tile *t, uint32_t row) {
-    float *merged = t->merged + row * t->padded;
-    const float *acc = t->acc + row * t->padded;
-    if (!t->started[row]) {
-        memcpy(merged, acc, t->padded * sizeof *merged);
-        t->top[row] = t->max[row];
-        t->merged_sum[row] = t->sum[row];
-        t->started[row] = true;
-        return;
-    }
-    float top = t->top[row] > t->max[row] ? t->top[row] : t->max[row];
-    float c1 = elementary_exp(t->top[row] - top), c2 = elementary_exp(t->max[row] - top);
-    t->merged_sum[row] = t->merged_sum[row] * c1 + t->sum[row] * c2;
-    t->top[row] = top;
-    for (size_t d = 0; d < t->padded; d += VEC_LANES) {
-        vec a = vec_mul(vec_load(merged + d), vec_set(c1)),
-            b = vec_mul(vec_load(acc + d), vec_set(c2));
-        vec_store(merged + d, vec_add(a, b));
-    }
-}
-
 static void attend_partition(struct tile *t) {
-    memset(t->acc, 0, t->n_q * t->padded * sizeof *t->acc);
+    memset(t->sums[0].acc, 0, t->n_q * attend_padded(t->job->value_dim) * sizeof(float));
     score(t);
     bool shared = t->common < t->common_end;
     for (uint32_t r = 0; r < t->n_q; r++) {
@@ -291,29 +190,17 @@ static void attend_partition(struct tile *t) {
     for (uint32_t r = 0; r < t->n_q; r++) {
         if (t->from[r] == t->to[r]) continue;
         if (shared) add_values(t, r, 1, t->common_end, t->to[r]);
-        merge(t, r);
+        attend_merge(&t->sums[r], t->job->value_dim);
     }
-}
-
-// The sum with the sink's weight in it; *keep is what the values are worth then.
-static float add_sink(const struct tile *t, uint32_t row, float sink, float *keep) {
-    float top = t->top[row] > sink ? t->top[row] : sink;
-    *keep = elementary_exp(t->top[row] - top);
-    return t->merged_sum[row] * *keep + elementary_exp(sink - top);
 }
 
 static void write_output(const struct tile *t) {
     const struct latent_job *job = t->job;
     for (uint32_t r = 0; r < t->n_q; r++) {
-        float *out = job->out + (t->first_query + r) * job->out_stride;
-        float l = t->merged_sum[r], keep = 1.0f;
-        check(t->started[r]);
-        if (job->sinks != NULL) l = add_sink(t, r, job->sinks[t->first_query + r], &keep);
-        for (uint32_t d = 0; d < job->value_dim; d += VEC_LANES) {
-            uint32_t left = job->value_dim - d;
-            vec acc = vec_mul(vec_load(t->merged + r * t->padded + d), vec_set(keep));
-            vec_store_n(out + d, vec_div(acc, vec_set(l)), left < VEC_LANES ? left : VEC_LANES);
-        }
+        uint32_t query = t->first_query + r;
+        check(t->sums[r].started);
+        attend_write(&t->sums[r], job->out + query * job->out_stride, job->value_dim,
+                     job->sinks != NULL ? &job->sinks[query] : NULL);
     }
 }
 
@@ -342,6 +229,7 @@ static void attend_kind(struct tile *t) {
 
 void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job) {
     check(dtype_is_kv(job->kv_dtype) && job->value_dim <= job->key_dim);
+    size_t padded = attend_padded(job->value_dim);
     for (uint32_t query = 0, n; query < job->n_q; query += n) {
         n = job->n_q - query < LATENT_TILE_MAX ? job->n_q - query : LATENT_TILE_MAX;
         struct tile t = {
@@ -350,11 +238,12 @@ void KERNEL_SYMBOL(attend_latent)(const struct latent_job *job) {
             .first_query = query,
             .n_q = n,
             .set = {.dim = job->key_dim, .value_dim = job->value_dim, .dtype = job->kv_dtype}};
-        t.padded = ((size_t)job->value_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
         t.panels = job->scratch;
         t.scores = t.panels + (size_t)LATENT_PANELS * BLOCK * job->key_dim;
-        t.acc = t.scores + (size_t)n * PART;
-        t.merged = t.acc + n * t.padded;
+        for (uint32_t r = 0; r < n; r++) {
+            t.sums[r].acc = t.scores + (size_t)n * PART + r * padded;
+            t.sums[r].merged = t.sums[r].acc + n * padded;
+        }
         for (uint32_t kind = 0; kind < job->n_kinds; kind++) {
             t.keys = &job->kinds[kind];
             attend_kind(&t);

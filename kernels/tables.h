@@ -4,8 +4,10 @@
 
 #include "kernels/ops.h"
 
-// Queries that the vectorised attention takes at once; scratch is sized for it.
+// Queries that the vectorised attention takes at once, and those that pass over a partition of keys
+// before the next one is read; scratch is sized for them.
 #define ATTEND_TILE_MAX 8
+#define ATTEND_BUNCH_MAX 64
 // The same of latent attention: each tile puts all keys that it reads into lanes anew, so more
 // queries share that; and the blocks of keys that stand in lanes at once.
 #define LATENT_TILE_MAX 32

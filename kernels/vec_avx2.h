@@ -2,6 +2,8 @@
 #ifndef MOESAIC_KERNELS_VEC_AVX2_H
 #define MOESAIC_KERNELS_VEC_AVX2_H
 
+#include "kernels/elementary.h"
+
 typedef struct { // a pair of registers; the same name as the one register of AVX-512
     __m256 low, high;
 } vec;
@@ -82,10 +84,24 @@ INLINE __m256 vec_add_exponent_8(__m256 a, __m256 steps) {
     __m256i field = _mm256_slli_epi32(_mm256_castps_si256(steps), 23);
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), field));
 }
-INLINE vec vec_add_exponent(vec a, vec steps) {
-    return vec_pair(vec_add_exponent_8(a.low, steps.low), vec_add_exponent_8(a.high, steps.high));
+
+// The end of vec_exp(x): p * 2^n, where that is a normal number; above it infinity, below it +0.
+// NaN stays NaN.
+INLINE vec vec_exp_begin(vec x) {
+    return x;
+}
+INLINE vec vec_exp_end(vec x, vec p, vec n, vec shifted) {
+    (void)n;
+    vec y =
+        vec_pair(vec_add_exponent_8(p.low, shifted.low), vec_add_exponent_8(p.high, shifted.high));
+    y = vec_if_greater(x, vec_set(EXP_MAX), vec_set(__builtin_inff()), y);
+    y = vec_if_greater(vec_set(EXP_MIN), x, vec_zero(), y);
+    return vec_if_nan(x, x, y);
 }
 
+INLINE float vec_first(vec a) {
+    return _mm256_cvtss_f32(a.low);
+}
 INLINE __m256 vec_low(vec a) {
     return a.low;
 }

@@ -2,6 +2,8 @@
 #ifndef MOESAIC_KERNELS_VEC_AVX512_H
 #define MOESAIC_KERNELS_VEC_AVX512_H
 
+#include "kernels/elementary.h"
+
 typedef __m512 vec; // a register: the one type that reads better with a name of its own
 
 INLINE __mmask16 vec_mask(uint32_t n) {
@@ -57,12 +59,21 @@ INLINE vec vec_first_n(vec a, uint32_t n, vec rest) {
     return _mm512_mask_blend_ps(vec_mask(n), rest, a);
 }
 
-// Adds the low bits of steps, an integer on top of 1.5 * 2^23, to the exponent field of a.
-INLINE vec vec_add_exponent(vec a, vec steps) {
-    __m512i field = _mm512_slli_epi32(_mm512_castps_si512(steps), 23);
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), field));
+// The end of vec_exp(x): p * 2^n, where that is a normal number; above it infinity, below it +0.
+// NaN stays NaN. Above is where x passes 89 at the latest: there p * 2^n overflows by itself, as
+// long as n stays an integer.
+INLINE vec vec_exp_begin(vec x) {
+    return _mm512_min_ps(_mm512_set1_ps(89.0f), x);
+}
+INLINE vec vec_exp_end(vec x, vec p, vec n, vec shifted) {
+    (void)shifted;
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(EXP_MIN), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(normal, p, n);
 }
 
+INLINE float vec_first(vec a) {
+    return _mm512_cvtss_f32(a);
+}
 INLINE __m256 vec_low(vec a) {
     return _mm512_castps512_ps256(a);
 }

@@ -26,6 +26,7 @@ static int equal_main(const char *name) {
         matmul_carries_infinities_and_nan_as_the_oracle,
         attend_equals_the_oracle_on_awkward_lengths,
         attend_equals_the_oracle_on_unrelated_ranges,
+        attend_equals_the_oracle_where_sequences_share_their_first_pages,
         attend_reads_no_key_outside_of_a_querys_range,
         attend_carries_infinities_and_nan_as_the_oracle,
         attend_latent_equals_the_oracle_on_awkward_sizes,

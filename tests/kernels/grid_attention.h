@@ -13,6 +13,8 @@ static const enum dtype kv_types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_E4M3, DTYPE_I
 struct attend_case {
     struct test_pages pages;
     uint32_t first[QUERIES_MAX], n[QUERIES_MAX], n_q;
+    const uint32_t *const *tables; // NULL: that of the pages
+    uint32_t n_shared;
 };
 
 static void attend_run(const struct kernel_ops *ops, struct attend_job *job, float *out,
@@ -42,6 +44,7 @@ static void attend_compare_as(struct attend_case *c, bool finite, bool sinks) {
     uint32_t dim = job.head_dim;
     job.q_stride = dim + 1, job.out_stride = dim + 2;
     job.n_q = c->n_q, job.first_key = c->first, job.n_keys = c->n;
+    job.tables = c->tables, job.n_shared = c->n_shared;
     size_t q_bytes = ((c->n_q - 1) * job.q_stride + dim) * sizeof(float),
            n_out = c->n_q * job.out_stride + 32;
     float *q = test_guarded(q_bytes), *got = mem_array(n_out, sizeof *got),
@@ -118,6 +121,43 @@ START_TEST(attend_equals_the_oracle_on_unrelated_ranges) {
         }
         attend_compare(&c, true);
         test_pages_free(&c.pages);
+    }
+}
+END_TEST
+
+#define SHARED_BLOCKS 72 // 1,152 keys: more than two partitions
+
+// Rows of several sequences, with heads queries each, that have n_shared blocks in common; behind
+// those each has pages of its own.
+static void attend_shared(enum dtype dtype, uint32_t n_shared, uint32_t heads, uint32_t window) {
+    struct attend_case c = {.pages = test_pages_make(SHARED_BLOCKS * 16, 24, dtype, heads % 2),
+                            .n_q = QUERIES_MAX,
+                            .n_shared = n_shared};
+    static uint32_t blocks[QUERIES_MAX][SHARED_BLOCKS];
+    const uint32_t *tables[QUERIES_MAX];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c.n_q; i++) {
+        uint32_t seq = i / heads;
+        for (uint32_t b = 0; b < SHARED_BLOCKS; b++)
+            blocks[seq][b] =
+                b < n_shared ? c.pages.table[b] : (b * 5 + seq * 7 + 1) % SHARED_BLOCKS;
+        tables[i] = blocks[seq];
+        if (i % heads == 0) n = 1 + test_random() % (SHARED_BLOCKS * 16);
+        c.n[i] = n;
+        c.first[i] = window != 0 && n > window ? n - window : 0;
+    }
+    c.tables = tables;
+    attend_compare(&c, true);
+    test_pages_free(&c.pages);
+}
+
+START_TEST(attend_equals_the_oracle_where_sequences_share_their_first_pages) {
+    const uint32_t shared[] = {1, 31, 32, 33, 64, SHARED_BLOCKS};
+    for (size_t i = 0; i < sizeof shared / sizeof *shared; i++) {
+        for (uint32_t heads = 1; heads <= 8; heads++) {
+            enum dtype dtype = kv_types[(i + heads) % N_KV_TYPES];
+            attend_shared(dtype, shared[i], heads, heads % 3 == 0 ? 300 : 0);
+        }
     }
 }
 END_TEST
