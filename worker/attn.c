@@ -8,16 +8,6 @@
 #include "worker/linear.h"
 #include "worker/mla.h"
 
-// Queries of one work item when a prompt gives that many: each page that is read serves all of
-// them.
-#define ITEM_QUERIES 64
-// Items a thread before tiles are worth being large.
-#define ITEMS_PER_THREAD 2
-
-static uint32_t at_least_one(uint32_t n) {
-    return n > 0 ? n : 1;
-}
-
 static void lay_threads(struct forward *f, struct scratch *s) {
     struct attn *a = &f->attn;
     uint32_t dim = spec_value_dim(f->spec);
@@ -34,6 +24,7 @@ static void lay_threads(struct forward *f, struct scratch *s) {
             .first_key = scratch_take(s, a->queries_max, sizeof(uint32_t)),
             .n_keys = scratch_take(s, a->queries_max, sizeof(uint32_t)),
             .n_entries = scratch_take(s, a->queries_max, sizeof(uint32_t)),
+            .tables = scratch_take(s, a->queries_max, sizeof(uint32_t *)),
         };
         if (a->threads != NULL) a->threads[t] = mine;
     }
@@ -72,7 +63,7 @@ void attn_lay(struct forward *f, struct scratch *s) {
     size_t rows = f->config.rows_max;
     const struct slice *slice = &f->slice;
     a->group = slice->n_heads / slice->n_kv_heads;
-    a->queries_max = a->group > ITEM_QUERIES ? a->group : ITEM_QUERIES;
+    a->queries_max = a->group > ATTN_ITEM_QUERIES ? a->group : ATTN_ITEM_QUERIES;
     a->qkv_dim = slice->n_heads * spec_query_dim(spec) + 2 * slice->n_kv_heads * spec->head_dim;
     lay_rotary(f, s);
     a->ones = scratch_take(s, spec->head_dim, sizeof(float));
@@ -85,7 +76,7 @@ void attn_lay(struct forward *f, struct scratch *s) {
         a->wide = scratch_take(s, f->n_threads * all, sizeof(float));
         a->wide_sent = scratch_take(s, rows * wide_floats(f, f->place.tp), sizeof(float));
     }
-    a->tiles = scratch_take(s, rows, sizeof *a->tiles);
+    tiles_lay(f, s);
     lay_threads(f, s);
     mla_lay(f, s);
     compress_lay(f, s);
@@ -104,46 +95,13 @@ static void rope_rows(void *context, uint32_t row_begin, uint32_t row_end, uint3
     }
 }
 
-static void cut_tiles(struct forward *f, uint32_t rows_per_tile) {
-    struct attn *a = &f->attn;
-    a->n_tiles = 0;
-    for (uint32_t i = 0; i < f->batch.n_seqs; i++) {
-        const struct batch_seq *seq = &f->batch.seqs[i];
-        for (uint32_t row = 0, n; row < seq->n_rows; row += n) {
-            uint32_t left = seq->n_rows - row;
-            n = left < rows_per_tile ? left : rows_per_tile;
-            n = indexer_tile_rows(f, seq->row_begin + row, n);
-            a->tiles[a->n_tiles++] = (struct attn_tile){seq->row_begin + row, n};
-        }
-    }
-}
-
-// Large tiles read pages seldom; but every thread wants work, so few tiles are cut smaller, and
-// single rows by heads.
-static void plan_split(struct forward *f) {
-    struct attn *a = &f->attn;
-    uint32_t wanted = f->n_threads == 1 ? 1 : f->n_threads * ITEMS_PER_THREAD;
-    uint32_t rows_per_tile = at_least_one(ITEM_QUERIES / a->group);
-    cut_tiles(f, rows_per_tile);
-    while (rows_per_tile > 1 && a->n_tiles * f->slice.n_kv_heads < wanted) {
-        rows_per_tile = (rows_per_tile + 1) / 2;
-        cut_tiles(f, rows_per_tile);
-    }
-    a->heads_per_item = a->group;
-    uint32_t n_items = a->n_tiles * f->slice.n_kv_heads;
-    while (rows_per_tile == 1 && a->heads_per_item % 2 == 0 && n_items < wanted) {
-        a->heads_per_item /= 2;
-        n_items *= 2;
-    }
-}
-
 void attn_begin(struct forward *f) {
     if (f->batch.n_rows == 0) return;
     // A sine costs about as much as a hundred elementwise operations.
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->spec->rope.dim * 50, rope_rows, f);
     compress_begin(f);
     indexer_begin(f);
-    plan_split(f);
+    tiles_plan(f);
 }
 
 struct attn_layer {
@@ -153,7 +111,7 @@ struct attn_layer {
 };
 
 float *attn_query(const struct forward *f, uint32_t kv_head, uint32_t row) {
-    size_t index = (size_t)kv_head * f->batch.n_rows + row;
+    size_t index = (size_t)kv_head * f->batch.n_rows + f->attn.tiles.place[row];
     return f->attn.q + index * f->attn.group * spec_key_dim(f->spec);
 }
 
@@ -302,10 +260,13 @@ static float score_factor(uint32_t length, uint32_t position) {
 // Query i of the tile is (row i / heads, head first_head + i % heads).
 static void fill_ranges(const struct attn_layer *al, const struct attn_tile *tile,
                         uint32_t first_head, const struct attn_thread *mine) {
-    uint32_t heads = al->f->attn.heads_per_item;
+    const struct batch *b = &al->f->batch;
+    const struct tiles *tiles = &al->f->attn.tiles;
+    uint32_t heads = tiles->heads_per_item;
     for (uint32_t i = 0; i < tile->n_rows * heads; i++) {
-        uint32_t position = al->f->batch.position[tile->row_begin + i / heads];
+        uint32_t row = tiles->order[tile->begin + i / heads], position = b->position[row];
         uint32_t rate = spec_compress_rate(al->f->spec, al->layer);
+        mine->tables[i] = al->f->kv.tables[b->slot[row]].blocks;
         mine->n_keys[i] = position + 1;
         mine->n_entries[i] = rate != 0 ? (position + 1) / rate : 0;
         mine->first_key[i] = first_key(al, position);
@@ -318,18 +279,18 @@ static void fill_ranges(const struct attn_layer *al, const struct attn_tile *til
 static void gate_heads(const struct forward *f, float *out, uint32_t row, uint32_t first_head) {
     uint32_t hd = f->spec->head_dim;
     const float *heads = f->attn.qkv + (size_t)row * f->attn.qkv_dim;
-    for (uint32_t h = 0; h < f->attn.heads_per_item; h++, out += hd)
+    for (uint32_t h = 0; h < f->attn.tiles.heads_per_item; h++, out += hd)
         f->ops->sigmoid_mul(out, heads + (size_t)(first_head + h) * 2 * hd + hd, hd);
 }
 
 static void keep_out(const struct forward *f, const struct attn_tile *tile, uint32_t first_head,
                      const struct attn_thread *mine) {
-    size_t dim = spec_value_dim(f->spec), n = f->attn.heads_per_item * dim;
+    size_t dim = spec_value_dim(f->spec), n = f->attn.tiles.heads_per_item * dim;
     for (uint32_t i = 0; i < tile->n_rows; i++) {
-        float *row = f->attn.out + (size_t)(tile->row_begin + i) * f->slice.n_heads * dim;
-        memcpy(row + first_head * dim, mine->out + i * n, n * sizeof(float));
-        if (f->spec->attn_gate)
-            gate_heads(f, row + first_head * dim, tile->row_begin + i, first_head);
+        uint32_t row = f->attn.tiles.order[tile->begin + i];
+        float *out = f->attn.out + (size_t)row * f->slice.n_heads * dim;
+        memcpy(out + first_head * dim, mine->out + i * n, n * sizeof(float));
+        if (f->spec->attn_gate) gate_heads(f, out + first_head * dim, row, first_head);
     }
 }
 
@@ -344,7 +305,7 @@ static struct latent_keys token_rows(const struct attn_layer *al, const struct a
         .rate = 1,
         .first = mine->first_key,
         .n = mine->n_keys,
-        .chosen = all ? NULL : indexer_chosen(f, tile->row_begin),
+        .chosen = all ? NULL : indexer_chosen(f, f->attn.tiles.order[tile->begin]),
         .n_chosen = f->spec->indexer.top_k,
     };
 }
@@ -359,7 +320,7 @@ static struct latent_keys entry_rows(const struct attn_layer *al, const struct a
         .block_stride = f->kv.layers[al->layer].stride,
         .rate = spec_compress_rate(f->spec, al->layer),
         .n = mine->n_entries,
-        .chosen = choose ? indexer_chosen(f, tile->row_begin) : NULL,
+        .chosen = choose ? indexer_chosen(f, f->attn.tiles.order[tile->begin]) : NULL,
         .n_chosen = f->spec->compress.top_k,
     };
 }
@@ -369,21 +330,22 @@ static void attend_rows(const struct attn_layer *al, const struct attn_tile *til
                         uint32_t first_head, const struct attn_thread *mine) {
     struct forward *f = al->f;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
+    uint32_t row = f->attn.tiles.order[tile->begin];
     struct latent_keys kinds[2];
     uint32_t n_kinds = 0;
     if (spec_layer_compressed(f->spec, al->layer)) kinds[n_kinds++] = entry_rows(al, tile, mine);
     kinds[n_kinds++] = token_rows(al, tile, mine);
     struct latent_job job = {
-        .q = attn_query(f, 0, tile->row_begin) + (size_t)first_head * key_dim,
+        .q = attn_query(f, 0, row) + (size_t)first_head * key_dim,
         .out = mine->out,
         .q_stride = key_dim,
         .out_stride = value_dim,
-        .n_q = tile->n_rows * f->attn.heads_per_item,
+        .n_q = tile->n_rows * f->attn.tiles.heads_per_item,
         .key_dim = key_dim,
         .value_dim = value_dim,
         .kinds = kinds,
         .n_kinds = n_kinds,
-        .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
+        .block_table = mine->tables[0],
         .kv_dtype = f->kv.dtype,
         .scale = f->spec->attn_scale,
         .sinks = al->w->sinks != NULL ? mine->sinks : NULL,
@@ -398,9 +360,9 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
     struct forward *f = al->f;
     struct attn *a = &f->attn;
     const struct attn_thread *mine = &a->threads[thread];
-    uint32_t parts = a->group / a->heads_per_item, n_kv_heads = f->slice.n_kv_heads;
-    const struct attn_tile *tile = &a->tiles[i / parts / n_kv_heads];
-    uint32_t kv_head = i / parts % n_kv_heads, head = i % parts * a->heads_per_item;
+    uint32_t heads = a->tiles.heads_per_item, parts = a->group / heads;
+    const struct attn_tile *tile = &a->tiles.tiles[i / parts / f->slice.n_kv_heads];
+    uint32_t kv_head = i / parts % f->slice.n_kv_heads, head = i % parts * heads;
     uint32_t key_dim = spec_key_dim(f->spec), value_dim = spec_value_dim(f->spec);
     fill_ranges(al, tile, kv_head * a->group + head, mine);
     if (f->kv.latents) {
@@ -409,16 +371,18 @@ static void attend_item(void *context, uint32_t i, uint32_t thread) {
         return;
     }
     struct attend_job job = {
-        .q = attn_query(f, kv_head, tile->row_begin) + (size_t)head * key_dim,
+        .q = attn_query(f, kv_head, a->tiles.order[tile->begin]) + (size_t)head * key_dim,
         .out = mine->out,
         .q_stride = key_dim,
         .out_stride = value_dim,
-        .n_q = tile->n_rows * a->heads_per_item,
+        .n_q = tile->n_rows * heads,
         .head_dim = key_dim,
         .value_dim = value_dim,
         .first_key = mine->first_key,
         .n_keys = mine->n_keys,
-        .block_table = f->kv.tables[f->batch.slot[tile->row_begin]].blocks,
+        .block_table = mine->tables[0],
+        .tables = tile->n_shared > 0 ? mine->tables : NULL,
+        .n_shared = tile->n_shared,
         .k_base = kv_keys(&f->kv, al->layer, kv_head),
         .v_base = kv_values(&f->kv, al->layer, kv_head),
         .block_stride = f->kv.layers[al->layer].stride,
@@ -498,7 +462,8 @@ int attn_forward(struct forward *f, uint32_t layer, struct err_text *e) {
         rc = spread(&al, e);
     }
     if (rc != 0) return rc;
-    uint32_t parts = f->attn.group / f->attn.heads_per_item;
-    pool_run(f->pool, f->attn.n_tiles * f->slice.n_kv_heads * parts, attend_item, &al);
+    const struct tiles *tiles = &f->attn.tiles;
+    uint32_t parts = f->attn.group / tiles->heads_per_item;
+    pool_run(f->pool, tiles->n * f->slice.n_kv_heads * parts, attend_item, &al);
     return project_out(&al, e);
 }

@@ -9,13 +9,13 @@
 #include "worker/kv.h"
 #include "worker/rotary.h"
 #include "worker/scratch.h"
+#include "worker/tiles.h"
 
 struct forward;
 
-// Query rows of one sequence that read its pages together.
-struct attn_tile {
-    uint32_t row_begin, n_rows;
-};
+// Queries of one work item when a prompt gives that many: each page that is read serves all of
+// them.
+#define ATTN_ITEM_QUERIES 64
 
 // What one compute thread needs while it attends.
 struct attn_thread {
@@ -25,6 +25,7 @@ struct attn_thread {
     float *factors;               // [queries_max] of scores
     uint32_t *first_key, *n_keys; // [queries_max]
     uint32_t *n_entries;          // [queries_max] compressed ones
+    const uint32_t **tables;      // [queries_max] of blocks
 };
 
 struct attn {
@@ -35,15 +36,12 @@ struct attn {
     struct rotary compress_rope; // the same of layers that compress
     float *ones;                 // [head_dim] weights of norms that have none
     float *qkv;                  // [rows_max, qkv_dim]
-    float *q;                    // [kv head][n_rows][group][key_dim], normed and rotated
+    float *q;                    // [kv head][place of row][group][key_dim], normed and rotated
     float *out;                  // [rows_max, n_heads * value_dim]
     float *wide;                 // [n_threads, n_heads * head_dim] where heads are normed together
     float *wide_sent;            // [rows_max, what goes to the TP group of a row's heads]
     struct attn_thread *threads; // [n_threads]
-
-    // How this step is split.
-    uint32_t n_tiles, heads_per_item;
-    struct attn_tile *tiles; // [rows_max]
+    struct tiles tiles;          // how this step is split
 };
 
 void attn_lay(struct forward *f, struct scratch *s);

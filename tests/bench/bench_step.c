@@ -2,11 +2,13 @@
 // table,threads,case,rows,context,tokens_per_s,step_us and one column of microseconds for each
 // phase.
 //
-// Arguments: model folder (models/seedling), threads (1), kernel table (the best). Each line is the
-// best of many steps, because other programs only ever make a step slower. Decode lines sample
-// greedily with log-probabilities off.
+// Arguments: model folder (models/seedling), threads (1), kernel table (auto), the case to run
+// alone (all). Each line is the best of many steps, because other programs only ever make a step
+// slower. Decode lines sample greedily with log-probabilities off; decode_shared: the first 1,024
+// tokens stand in the same pages for all sequences.
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/check.h"
 #include "common/base/mem.h"
@@ -14,7 +16,8 @@
 
 #define SLOTS 64
 #define ROWS_MAX 512
-#define LENGTH_MAX 1024
+#define LENGTH_MAX 1280
+#define SHARED_BLOCKS 64 // that all sequences begin with in the lines that say so
 #define STEPS 60
 
 static const char *const phases[PHASE_COUNT] = {"embed",  "attn",    "route", "dispatch",
@@ -29,6 +32,7 @@ struct bench {
     struct pool *pool;
     const struct kernel_ops *ops;
     struct model *model;
+    const char *only; // the case to run; NULL = all
     // The plan, whose memory the sequences point into.
     Moesaic__Step__V1__StepPlan plan;
     Moesaic__Step__V1__PlanSeq seqs[SLOTS], *pointers[SLOTS];
@@ -69,9 +73,13 @@ static void create(struct bench *b, const char *folder, uint32_t n_threads, cons
         .kv_dtype = DTYPE_BF16,
     };
     must(model_create(&b->model, &config, &e), &e);
+}
+
+// Each slot has pages of its own, but for those that all begin with.
+static void place_pages(struct bench *b, uint32_t n_shared) {
     for (uint32_t slot = 0; slot < SLOTS; slot++) {
         for (uint32_t i = 0; i < LENGTH_MAX / KV_BLOCK_TOKENS; i++)
-            b->blocks[slot][i] = i * SLOTS + slot;
+            b->blocks[slot][i] = i * SLOTS + (i < n_shared ? 0 : slot);
     }
 }
 
@@ -120,6 +128,7 @@ static void print_line(const struct bench *b, const char *what, uint32_t context
 static void run(struct bench *b, const char *what, uint32_t n_seqs, uint32_t n_tokens,
                 uint32_t context) {
     struct step_output best = {.total_ns = UINT64_MAX};
+    if (b->only != NULL && strcmp(b->only, what) != 0) return;
     for (int step = 0; step < STEPS; step++) {
         struct step_output out;
         struct err_text e;
@@ -135,14 +144,20 @@ int main(int argc, char **argv) {
     check(b != NULL);
     create(b, argc > 1 ? argv[1] : "models/seedling",
            argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1, argc > 3 ? argv[3] : NULL);
+    b->only = argc > 4 ? argv[4] : NULL;
     printf("table,threads,case,rows,context,tokens_per_s,step_us");
     for (int phase = 0; phase < PHASE_COUNT; phase++)
         printf(",%s_us", phases[phase]);
     printf("\n");
-    run(b, "decode", 1, 1, 128);
-    run(b, "decode", 8, 1, 128);
-    run(b, "decode", 64, 1, 128);
-    run(b, "decode", 1, 1, 900);
+    place_pages(b, 0);
+    for (uint32_t n_seqs = 1; n_seqs <= SLOTS; n_seqs *= 8) {
+        run(b, "decode", n_seqs, 1, 64);
+        run(b, "decode", n_seqs, 1, 1100);
+    }
+    place_pages(b, SHARED_BLOCKS);
+    for (uint32_t n_seqs = 8; n_seqs <= SLOTS; n_seqs *= 8)
+        run(b, "decode_shared", n_seqs, 1, 1100);
+    place_pages(b, 0);
     run(b, "prefill", 1, 64, 0);
     run(b, "prefill", 1, 512, 0);
     run(b, "prefill", 1, 512, 512);
