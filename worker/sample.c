@@ -97,9 +97,11 @@ static float candidate_value(uint64_t candidate) {
 
 // Everything whose weight may be 2^-24 or more: exp(-17) is below. The last term covers what
 // rounding of the divisions does to logits that are large beside the temperature.
+#define GATHERED 17.5f
 static uint32_t gather(const struct sample_row *row, float max, uint64_t *candidates) {
     float temperature = row->params->temperature;
-    double least = (double)max - 17.5 * (double)temperature - fabs((double)max) * 0x1p-20;
+    double least =
+        (double)max - (double)GATHERED * (double)temperature - fabs((double)max) * 0x1p-20;
     float threshold = (float)least;
     uint32_t n = 0;
     for (uint32_t id = 0; id < row->vocab; id++) {
@@ -115,6 +117,8 @@ static uint32_t gather(const struct sample_row *row, float max, uint64_t *candid
 
 #define DIGIT_BITS 11
 #define DIGITS (1 << DIGIT_BITS)
+#define BUCKETS 4096
+#define CROWDED 64 // candidates of one bucket that are worth other ways of sorting
 
 // Drops candidates that cannot be among the first k, by the leading bits of their keys.
 static uint32_t keep_about(uint64_t *candidates, uint32_t n, uint32_t k) {
@@ -159,17 +163,51 @@ static bool radix_pass(uint64_t *to, const uint64_t *from, uint32_t n, int shift
     return true;
 }
 
-// Sorts candidates whose ids ascend. The result is in scratch->candidates.
-static void sort(struct sample_scratch *scratch, uint32_t n) {
+static void swap(struct sample_scratch *scratch) {
+    uint64_t *sorted = scratch->spare;
+    scratch->spare = scratch->candidates;
+    scratch->candidates = sorted;
+}
+
+// Where a candidate stands between the largest value and the least that gather lets in. Every step
+// of it grows or stays as the value falls, so that order between buckets is order.
+static uint32_t bucket_of(uint64_t candidate, float first, float scale) {
+    float at = (first - candidate_value(candidate)) * scale;
+    return at < BUCKETS - 1 ? (uint32_t)at : BUCKETS - 1;
+}
+
+// Deals candidates into many buckets by value, which leaves little to sort. False, with candidates
+// as they were, where values are so crowded that much would be left.
+static bool bucket_sort(struct sample_scratch *scratch, uint32_t n, float first) {
+    uint32_t starts[BUCKETS] = {0}, sum = 0, most = 0;
+    const float scale = BUCKETS / GATHERED;
+    const uint64_t *from = scratch->candidates;
+    for (uint32_t i = 0; i < n; i++)
+        starts[bucket_of(from[i], first, scale)]++;
+    for (uint32_t b = 0; b < BUCKETS; b++) {
+        uint32_t count = starts[b];
+        most = count > most ? count : most;
+        starts[b] = sum;
+        sum += count;
+    }
+    if (most > CROWDED) return false;
+    for (uint32_t i = 0; i < n; i++)
+        scratch->spare[starts[bucket_of(from[i], first, scale)]++] = from[i];
+    insertion_sort(scratch->spare, n);
+    swap(scratch);
+    return true;
+}
+
+// Sorts candidates whose ids ascend; first is the largest value. The result is in
+// scratch->candidates.
+static void sort(struct sample_scratch *scratch, uint32_t n, float first) {
     if (n <= 64) {
         insertion_sort(scratch->candidates, n);
         return;
     }
+    if (n <= BUCKETS * 4 && bucket_sort(scratch, n, first)) return;
     for (int shift = 32; shift < 64; shift += DIGIT_BITS) {
-        if (!radix_pass(scratch->spare, scratch->candidates, n, shift)) continue;
-        uint64_t *sorted = scratch->spare;
-        scratch->spare = scratch->candidates;
-        scratch->candidates = sorted;
+        if (radix_pass(scratch->spare, scratch->candidates, n, shift)) swap(scratch);
     }
 }
 
@@ -217,7 +255,7 @@ static uint32_t sample_token(const struct kernel_ops *ops, const struct sample_r
     uint32_t n = gather(row, max, scratch->candidates);
     bool cut = p->top_k != 0 && p->top_k < n;
     if (cut) n = keep_about(scratch->candidates, n, p->top_k);
-    sort(scratch, n);
+    sort(scratch, n, max / p->temperature);
     if (cut) n = p->top_k;
     float *weights = scratch->weights, first = candidate_value(scratch->candidates[0]);
     for (uint32_t i = 0; i < n; i++)
