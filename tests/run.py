@@ -6,20 +6,29 @@
   release  kernels and goldens as users get them, 1,000 simulated seeds, real processes with real clients
   fuzz     libFuzzer for a few minutes, shared by all fuzzers
 
+The seconds of CPU time behind each step are those of all its processes. What runs beside what, and why: docs/testing.md.
+
 A failing step's output is printed; the others stay quiet. Logs are under build/test-logs.
 """
 import argparse
+import collections
+import concurrent.futures
 import os
 import pathlib
 import re
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree as xml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
 FUZZ_MINUTES_IN_CI = 4
+CORES = len(os.sched_getaffinity(0))
+
+
+Took = collections.namedtuple("Took", "wall cpu")  # seconds, the CPU's of all processes together
 
 
 class Totals:
@@ -36,27 +45,30 @@ class Totals:
 
 
 def run(name, command, env=None, timeout=3000):
-    """Runs a command with its output in a log file. Returns (exit code, output, seconds)."""
+    """Runs a command with its output in a log file. Returns (exit code, output, Took)."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{name}.log"
     start = time.monotonic()
     with open(log, "wb") as out:
-        try:
-            code = subprocess.run(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                  env={**os.environ, **(env or {})}, timeout=timeout).returncode
-        except subprocess.TimeoutExpired:
-            code = 124
-    return code, log.read_text(errors="replace"), time.monotonic() - start
+        process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
+                                   env={**os.environ, **(env or {})})
+        too_late = threading.Timer(timeout, process.kill)
+        too_late.start()
+        _, status, usage = os.wait4(process.pid, 0)  # subprocess does not tell what it used
+        too_late.cancel()
+    process.returncode = os.waitstatus_to_exitcode(status)
+    took = Took(time.monotonic() - start, usage.ru_utime + usage.ru_stime)
+    return process.returncode, log.read_text(errors="replace"), took
 
 
-def report(name, ok, seconds, what):
-    print(f"{'ok  ' if ok else 'FAIL'} {name:<18} {seconds:6.1f} s  {what}", flush=True)
+def report(name, ok, took, what):
+    print(f"{'ok  ' if ok else 'FAIL'} {name:<18} {took.wall:6.1f} s  {took.cpu:6.1f} s CPU  {what}".rstrip(), flush=True)
 
 
 def simple(totals, name, command, **kwargs):
-    code, output, seconds = run(name, command, **kwargs)
+    code, output, took = run(name, command, **kwargs)
     last = output.strip().split("\n")[-1][:120]
-    report(name, code == 0, seconds, last)
+    report(name, code == 0, took, last)
     totals.add(passed=code == 0, failed=code != 0)
     if code != 0:
         print(output[-6000:])
@@ -66,13 +78,13 @@ def simple(totals, name, command, **kwargs):
 def build(totals, preset, targets=("all",)):
     for step, command in (("configure", ["cmake", "--preset", preset]),
                           ("build", ["cmake", "--build", "--preset", preset, "--target", *targets])):
-        code, output, seconds = run(f"{step}-{preset}", command)
+        code, output, took = run(f"{step}-{preset}", command)
         if code != 0:
-            report(f"{step} {preset}", False, seconds, "")
+            report(f"{step} {preset}", False, took, "")
             print(output[-6000:])
             totals.add(failed=1)
             return False
-    report(f"build {preset}", True, seconds, "")
+    report(f"build {preset}", True, took, "")
     return True
 
 
@@ -87,8 +99,8 @@ def ctest(totals, preset, name, selection, env=None):
     junit = LOGS / f"{name}.xml"
     junit.unlink(missing_ok=True)
     command = ["ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--output-junit", str(junit),
-               "--no-tests=error", "-j", str(os.cpu_count() or 1), *selection]
-    code, output, seconds = run(name, command, env)
+               "--no-tests=error", "-j", str(CORES), *selection]
+    code, output, took = run(name, command, env)
     counts = {"run": 0, "fail": 0, "notrun": 0}
     skipped = []
     if junit.exists():
@@ -101,41 +113,46 @@ def ctest(totals, preset, name, selection, env=None):
                 counts["notrun"] += 1
                 skipped.append(f"{case.get('name')} ({part})")
     failed = counts["fail"] if counts["fail"] or code == 0 else 1
-    report(name, code == 0, seconds, f"{counts['run']} passed, {failed} failed, {counts['notrun']} skipped")
+    report(name, code == 0, took, f"{counts['run']} passed, {failed} failed, {counts['notrun']} skipped")
     totals.add(counts["run"], failed, counts["notrun"], f"skipped in {name}: {', '.join(skipped)}" if skipped else None)
     if code != 0:
         print(output[-12000:])
 
 
-def end_to_end(totals):
-    code, output, seconds = run("e2e", ["tests/e2e/run.sh"])
+def end_to_end(totals, name, *selection):
+    code, output, took = run(name, ["tests/e2e/run.sh", *selection, "tests/e2e"])
     numbers = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output)}
     failed = numbers.get("failed", 0) + numbers.get("error", 0)
     failed = failed if failed or code == 0 else 1
-    report("e2e", code == 0, seconds, f"{numbers.get('passed', 0)} passed, {failed} failed, {numbers.get('skipped', 0)} skipped")
+    report(name, code == 0, took, f"{numbers.get('passed', 0)} passed, {failed} failed, {numbers.get('skipped', 0)} skipped")
     totals.add(numbers.get("passed", 0), failed, numbers.get("skipped", 0))
     if code != 0:
         print(output[-12000:])
 
 
 def fuzz(totals, minutes, seed=0):
-    """All fuzzers share the minutes. seed 0: another one each time."""
+    """All fuzzers share the minutes, which are those of one core. seed 0: another one each time."""
     fuzzers = sorted(p.stem for p in (ROOT / "tests" / "fuzz").glob("fuzz_*.c"))
     if not build(totals, "fuzz", fuzzers):
         return
     seconds = max(5, int(minutes * 60 / max(1, len(fuzzers))))
-    for fuzzer in fuzzers:
-        corpus = ROOT / "tests" / "fuzz" / "corpus" / fuzzer.removeprefix("fuzz_")
-        found = ROOT / "build" / "fuzz" / "found" / fuzzer
-        found.mkdir(parents=True, exist_ok=True)
-        command = [f"build/fuzz/{fuzzer}", f"-max_total_time={seconds}", f"-seed={seed}", "-timeout=10", "-rss_limit_mb=3000",
-                   f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0", str(found), str(corpus)]
-        code, output, took = run(fuzzer, command, timeout=seconds + 300)
-        executions = re.search(r"number_of_executed_units: (\d+)", output)
-        report(fuzzer, code == 0, took, f"{executions.group(1) if executions else '?'} executions")
-        totals.add(passed=code == 0, failed=code != 0)
-        if code != 0:
-            print(output[-6000:])
+    # A fuzzer has one thread, so each has a core of its own for all of its seconds.
+    with concurrent.futures.ThreadPoolExecutor(CORES) as pool:
+        for fuzzer, (code, output, took) in zip(fuzzers, pool.map(lambda name: run_fuzzer(name, seconds, seed), fuzzers)):
+            executions = re.search(r"number_of_executed_units: (\d+)", output)
+            report(fuzzer, code == 0, took, f"{executions.group(1) if executions else '?'} executions")
+            totals.add(passed=code == 0, failed=code != 0)
+            if code != 0:
+                print(output[-6000:])
+
+
+def run_fuzzer(fuzzer, seconds, seed):
+    corpus = ROOT / "tests" / "fuzz" / "corpus" / fuzzer.removeprefix("fuzz_")
+    found = ROOT / "build" / "fuzz" / "found" / fuzzer
+    found.mkdir(parents=True, exist_ok=True)
+    command = [f"build/fuzz/{fuzzer}", f"-max_total_time={seconds}", f"-seed={seed}", "-timeout=10", "-rss_limit_mb=3000",
+               f"-artifact_prefix={found}/", "-print_final_stats=1", "-verbosity=0", str(found), str(corpus)]
+    return run(fuzzer, command, timeout=seconds + 300)
 
 
 def everything(totals):
@@ -152,7 +169,7 @@ def everything(totals):
     if build(totals, "release"):
         ctest(totals, "release", "release", ["-L", "kernels|golden"])
         ctest(totals, "release", "sim", ["-L", "sim"], {"SIM_SEEDS": "1000"})
-        end_to_end(totals)
+        end_to_end(totals, "e2e")
     # One seed, so that a change is not judged by another's luck; `make fuzz` draws anew.
     fuzz(totals, FUZZ_MINUTES_IN_CI, seed=1)
 
