@@ -224,7 +224,38 @@ static void write_attention(struct buf *out, const struct model_spec *s) {
     buf_text(out, "\n");
 }
 
-// What stands in the place of attention in recurrent layers, and what a sequence costs there.
+static uint32_t count_flag(const struct model_spec *s, uint32_t flag) {
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n_layers; i++)
+        n += (s->layer_flags[i] & flag) != 0;
+    return n;
+}
+
+// Layers that attend to entries beside a window of tokens.
+static void write_compressed(struct buf *out, const struct model_spec *s) {
+    const struct compress_spec *c = &s->compress;
+    uint32_t n_chosen = count_flag(s, LAYER_CSA), n_all = count_flag(s, LAYER_HCA);
+    if (n_chosen + n_all == 0) return;
+    label(out, "compressed layers");
+    buf_format(out, "%u of %u: ", n_chosen + n_all, s->n_layers);
+    if (n_chosen > 0)
+        buf_format(out, "%u with the best %u entries of %u tokens, by %u head%s, %u wide%s",
+                   n_chosen, c->top_k, c->csa_rate, c->n_heads, plural(c->n_heads), c->dim,
+                   n_all > 0 ? "; " : "");
+    if (n_all > 0) buf_format(out, "%u with all entries of %u tokens", n_all, c->hca_rate);
+    buf_text(out, "\n");
+}
+
+// What a sequence has beside its pages.
+static void write_state(struct buf *out, const struct model_spec *s) {
+    uint64_t bytes = spec_state_bytes(s);
+    if (bytes == 0) return;
+    label(out, "state of a sequence");
+    amount(out, (double)bytes, "B");
+    buf_text(out, "\n");
+}
+
+// What stands in the place of attention in recurrent layers.
 static void write_recurrent(struct buf *out, const struct model_spec *s) {
     const struct delta_spec *d = &s->delta;
     uint32_t n = spec_recurrent_layers(s);
@@ -232,9 +263,6 @@ static void write_recurrent(struct buf *out, const struct model_spec *s) {
     label(out, "recurrent layers");
     buf_format(out, "%u of %u: %u heads of keys, %u of values, %u and %u wide, kernel %u\n", n,
                s->n_layers, d->n_k_heads, d->n_v_heads, d->k_dim, d->v_dim, d->kernel);
-    label(out, "state of a sequence");
-    amount(out, (double)spec_state_bytes(s), "B");
-    buf_text(out, "\n");
 }
 
 static void write_index(struct buf *out, const struct model_spec *s) {
@@ -296,7 +324,9 @@ static void write_model(struct buf *out, const struct verify *v) {
                s->max_position);
     write_attention(out, s);
     write_index(out, s);
+    write_compressed(out, s);
     write_recurrent(out, s);
+    write_state(out, s);
     write_experts(out, s);
     write_memory(out, s, &sizes);
 }

@@ -46,7 +46,13 @@ START_TEST(what_stands_beside_attention_has_a_line_of_its_own) {
     expect("  state of a sequence     35.1 kB\n");
     verify(TEST_DATA "/models/deepseek-v32", false);
     expect("  sparse index            3 heads, 14 wide; the best 24 keys of a query\n");
+    verify(TEST_DATA "/models/deepseek-v4", false);
+    expect(
+        "  compressed layers       4 of 5: 2 with the best 6 entries of 4 tokens, by 2 heads, 16 "
+        "wide; 2 with all entries of 8 tokens\n");
+    expect("  state of a sequence     10.2 kB\n");
     ck_assert_uint_eq(verify(SEEDLING, false), 0);
+    ck_assert_ptr_null(memmem(report.data, report.bytes, "state of", 8));
     ck_assert_ptr_null(memmem(report.data, report.bytes, "recurrent", 9));
     ck_assert_ptr_null(memmem(report.data, report.bytes, "sparse index", 12));
 }
