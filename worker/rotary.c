@@ -48,6 +48,7 @@ void rotary_turn_back(const struct rotary *r, float *x, uint32_t row) {
     uint32_t half = r->dim / 2;
     float sin[HEAD_DIM_MAX / 2] = {0}, halves[HEAD_DIM_MAX];
     size_t at = (size_t)row * half;
+    if (half == 0) return; // without it the compiler sees a sine that nobody wrote
     for (uint32_t i = 0; i < half; i++)
         sin[i] = -r->sin[at + i];
     r->ops->rope(x, r->cos + at, sin, r->dim);
