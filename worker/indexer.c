@@ -272,7 +272,7 @@ void indexer_choose(struct forward *f, uint32_t layer) {
                              .rope = &f->attn.rope,
                              .layer = layer,
                              .interleaved = spec->interleaved};
-    if (spec->top_k == 0 || (f->spec->layer_flags[layer] & LAYER_SAME_KEYS)) return;
+    if (!spec_layer_chooses(f->spec, layer)) return;
     project(&il, &w->k, f->all_normed, f->indexer.k);
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)spec->dim * 4, write_keys, &il);
     choose(&il, f->mla.q_a);

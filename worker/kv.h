@@ -27,9 +27,10 @@ struct kv_layer {
 struct kv {
     enum dtype dtype;
     uint32_t key_dim, value_dim, n_heads, n_blocks;
-    uint32_t blocks_max;      // of one sequence
-    bool latents;             // a page holds rows that are key and value (struct latent_keys)
-    uint32_t index_dim;       // of sparse attention's index keys, which stand behind; 0 = none
+    uint32_t blocks_max; // of one sequence
+    bool latents;        // a page holds rows that are key and value (struct latent_keys)
+    uint32_t
+        index_dim; // of sparse attention's index keys, which stand behind in layers that choose
     uint32_t entry_index_dim; // of compressed entries that an index scores
     size_t key_bytes;         // of one page: 16 tokens of one layer and KV head, K alone
     struct kv_layer layers[LAYERS_MAX];

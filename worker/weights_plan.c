@@ -160,7 +160,7 @@ static int plan_mla(struct builder *b, struct layer_weights *l, uint32_t layer) 
 static int plan_indexer(struct builder *b, struct index_weights *w, uint32_t layer) {
     const struct model_spec *s = b->spec;
     const struct indexer_spec *x = &s->indexer;
-    if (x->top_k == 0 || (s->layer_flags[layer] & LAYER_SAME_KEYS)) return 0;
+    if (!spec_layer_chooses(s, layer)) return 0;
     int rc = builder_matrix(b, &w->q, builder_shape(b, x->n_heads * x->dim, s->mla.q_rank, 1),
                             (struct tensor_ref){TENSOR_INDEX_Q, layer, 0});
     if (rc == 0)

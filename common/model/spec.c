@@ -298,10 +298,12 @@ int spec_take_mla_form(struct model_spec *spec, enum mla_form form, struct err_t
 // Of one token's keys and values.
 static uint64_t token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {
     uint32_t key_dim = spec_key_dim(spec);
-    if (spec_has_rows(spec))
-        return latent_row_bytes(kv_dtype, key_dim) +
-               (spec->indexer.top_k != 0 ? kv_row_bytes(kv_dtype, spec->indexer.dim) : 0);
+    if (spec_has_rows(spec)) return latent_row_bytes(kv_dtype, key_dim);
     return kv_row_bytes(kv_dtype, key_dim) + kv_row_bytes(kv_dtype, spec_value_dim(spec));
+}
+
+uint64_t spec_index_row_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype) {
+    return spec_layer_chooses(spec, layer) ? kv_row_bytes(kv_dtype, spec->indexer.dim) : 0;
 }
 
 // Of what a page has beside its tokens: entries, and those of them that an index scores.
@@ -315,7 +317,8 @@ static uint64_t entries_bytes(const struct model_spec *spec, uint32_t layer, enu
 
 uint64_t spec_page_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype) {
     if (spec_layer_recurrent(spec, layer)) return 0;
-    return KV_BLOCK_TOKENS * token_bytes(spec, kv_dtype) + entries_bytes(spec, layer, kv_dtype);
+    uint64_t token = token_bytes(spec, kv_dtype) + spec_index_row_bytes(spec, layer, kv_dtype);
+    return KV_BLOCK_TOKENS * token + entries_bytes(spec, layer, kv_dtype);
 }
 
 uint64_t spec_kv_token_bytes(const struct model_spec *spec, enum dtype kv_dtype) {

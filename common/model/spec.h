@@ -452,6 +452,11 @@ static inline uint32_t spec_out_width(const struct model_spec *s) {
                                 : s->n_heads * spec_out_dim(s);
 }
 
+// Whether a layer of sparse attention chooses its keys, and so keeps index keys of all tokens.
+static inline bool spec_layer_chooses(const struct model_spec *s, uint32_t layer) {
+    return s->indexer.top_k != 0 && !(s->layer_flags[layer] & LAYER_SAME_KEYS);
+}
+
 // --- recurrent layers
 
 static inline bool spec_layer_recurrent(const struct model_spec *s, uint32_t layer) {
@@ -483,6 +488,8 @@ uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer);
 uint32_t spec_state_layers(const struct model_spec *spec);
 uint64_t spec_state_bytes(const struct model_spec *spec); // over all layers
 
+// Bytes of a token's index key in a layer; 0 where it has none.
+uint64_t spec_index_row_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype);
 // Bytes of a page of one layer and KV head; 0 of a recurrent layer.
 uint64_t spec_page_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype);
 // Bytes of one token's KV over all layers that keep any.

@@ -141,7 +141,7 @@ static void walk_delta(struct walk *w) {
 static void walk_indexer(struct walk *w) {
     const struct model_spec *s = w->spec;
     const struct indexer_spec *x = &s->indexer;
-    if (x->top_k == 0 || (s->layer_flags[w->layer] & LAYER_SAME_KEYS)) return;
+    if (!spec_layer_chooses(s, w->layer)) return;
     want_matrix(w, TENSOR_INDEX_Q, x->n_heads * x->dim, s->mla.q_rank);
     want_matrix(w, TENSOR_INDEX_K, x->dim, s->hidden);
     want_vector(w, TENSOR_INDEX_K_NORM, x->dim);

@@ -350,6 +350,20 @@ START_TEST(sparse_attention_runs_absorbed_only) {
 }
 END_TEST
 
+START_TEST(layers_that_share_a_choice_have_no_index_keys) {
+    struct model_spec s = accept("glm5", "{}");
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s.n_layers; i++)
+        n += spec_layer_chooses(&s, i) ? 1 : 0;
+    ck_assert(n > 0 && n < s.n_layers);
+    ck_assert_uint_eq(spec_kv_token_bytes(&s, DTYPE_BF16),
+                      (s.n_layers * (s.mla.kv_rank + s.rope.dim) + n * s.indexer.dim) * 2);
+    s = accept("deepseek-v3", "{}");
+    ck_assert(!spec_layer_chooses(&s, 0));
+    ck_assert_uint_eq(spec_index_row_bytes(&s, 0, DTYPE_BF16), 0);
+}
+END_TEST
+
 int main(void) {
     TCase *c = tcase_create("families");
     tcase_add_test(c, dbrx_refuses_heads_of_no_size_before_it_reads_their_factors);
@@ -370,6 +384,7 @@ int main(void) {
     tcase_add_test(c, layers_that_share_chosen_keys_are_named_in_four_ways);
     tcase_add_test(c, layers_with_experts_may_be_named_one_by_one);
     tcase_add_test(c, sparse_attention_runs_absorbed_only);
+    tcase_add_test(c, layers_that_share_a_choice_have_no_index_keys);
     Suite *s = suite_create("model_families");
     suite_add_tcase(s, c);
     return suite_run(s);
