@@ -23,7 +23,7 @@ static void lay_states(struct forward *f, struct scratch *s) {
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t layer = f->first_layer + i;
         if (!spec_layer_compressed(f->spec, layer)) continue;
-        size_t bytes = spec_layer_state_bytes(f->spec, layer);
+        size_t bytes = spec_layer_state_bytes(f->spec, layer, f->tp.n);
         c->state_floats[layer] = bytes / sizeof(float);
         c->states[layer] = state_take(&f->state, s, 1, bytes);
     }

@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/base/check.h"
 #include "worker/forward.h"
 #include "worker/linear.h"
 
@@ -15,7 +14,7 @@
 
 static void find_places(struct delta *d, const struct model_spec *spec) {
     const struct delta_spec *s = &spec->delta;
-    uint32_t values = d->group * s->v_dim, keys = spec_delta_keys(spec);
+    uint32_t values = d->group * s->v_dim, keys = d->keys;
     if (s->by_head)
         d->at = (struct delta_places){.k = s->k_dim,
                                       .v = 2 * s->k_dim,
@@ -30,21 +29,21 @@ static void find_places(struct delta *d, const struct model_spec *spec) {
                                       .z = 2 * keys + d->values,
                                       .key_stride = s->k_dim,
                                       .value_stride = values,
-                                      .a = s->n_v_heads,
+                                      .a = d->n_v_heads,
                                       .gate_stride = d->group};
 }
 
 static void lay_states(struct forward *f, struct scratch *s) {
     struct delta *d = &f->delta;
-    const struct delta_spec *spec = &f->spec->delta;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t layer = f->first_layer + i;
         d->index[layer] = n;
-        n += spec_layer_recurrent(f->spec, layer) ? 1 : 0;
+        if (!spec_layer_recurrent(f->spec, layer)) continue;
+        d->state_floats = spec_layer_state_bytes(f->spec, layer, f->tp.n) / sizeof(float);
+        n++;
     }
-    d->inputs = state_take(&f->state, s, n, (spec->kernel - 1) * d->channels * sizeof(float));
-    d->states = state_take(&f->state, s, n, (size_t)d->values * spec->k_dim * sizeof(float));
+    d->states = state_take(&f->state, s, n, d->state_floats * sizeof(float));
 }
 
 void delta_lay(struct forward *f, struct scratch *s) {
@@ -52,19 +51,22 @@ void delta_lay(struct forward *f, struct scratch *s) {
     const struct delta_spec *spec = &f->spec->delta;
     size_t rows = f->config.rows_max;
     if (spec_recurrent_layers(f->spec) == 0) return;
+    d->n_k_heads = f->slice.n_k_heads;
+    d->n_v_heads = f->slice.n_v_heads;
     d->group = spec->n_v_heads / spec->n_k_heads;
-    d->channels = spec_delta_channels(f->spec);
-    d->values = spec_delta_values(f->spec);
+    d->keys = d->n_k_heads * spec->k_dim;
+    d->values = d->n_v_heads * spec->v_dim;
+    d->channels = 2 * d->keys + d->values;
     d->in_dim = d->channels + d->values;
     find_places(d, f->spec);
     d->q_weight = scratch_take(s, spec->k_dim, sizeof(float));
     d->k_weight = scratch_take(s, spec->k_dim, sizeof(float));
     d->zeros = scratch_take(s, d->channels, sizeof(float));
     d->in = scratch_take(s, rows * d->in_dim, sizeof(float));
-    d->gates = scratch_take(s, rows * 2 * spec->n_v_heads, sizeof(float));
+    d->gates = scratch_take(s, rows * 2 * d->n_v_heads, sizeof(float));
     d->qkv = scratch_take(s, rows * d->channels, sizeof(float));
-    d->beta = scratch_take(s, rows * spec->n_v_heads, sizeof(float));
-    d->decay = scratch_take(s, rows * spec->n_v_heads, sizeof(float));
+    d->beta = scratch_take(s, rows * d->n_v_heads, sizeof(float));
+    d->decay = scratch_take(s, rows * d->n_v_heads, sizeof(float));
     d->out = scratch_take(s, rows * d->values, sizeof(float));
     lay_states(f, s);
     for (uint32_t i = 0; d->k_weight != NULL && i < spec->k_dim; i++) {
@@ -76,20 +78,21 @@ void delta_lay(struct forward *f, struct scratch *s) {
 struct delta_layer {
     struct forward *f;
     const struct layer_weights *w;
-    uint32_t index; // among the recurrent layers
+    uint32_t layer; // its number in the model
+    uint32_t index; // and among the recurrent layers of this rank
 };
 
 static float *inputs_of(const struct delta_layer *dl, uint32_t slot) {
     const struct forward *f = dl->f;
     size_t place = (size_t)dl->index * f->config.n_slots + slot;
-    return f->delta.inputs + place * (f->spec->delta.kernel - 1) * f->delta.channels;
+    return f->delta.states + place * f->delta.state_floats;
 }
 
 static float *state_of(const struct delta_layer *dl, uint32_t slot, uint32_t head) {
-    const struct forward *f = dl->f;
-    const struct delta_spec *spec = &f->spec->delta;
-    size_t place = (size_t)dl->index * f->config.n_slots + slot;
-    return f->delta.states + (place * spec->n_v_heads + head) * spec->k_dim * spec->v_dim;
+    const struct delta *d = &dl->f->delta;
+    const struct delta_spec *spec = &dl->f->spec->delta;
+    float *states = inputs_of(dl, slot) + (size_t)(spec->kernel - 1) * d->channels;
+    return states + (size_t)head * spec->k_dim * spec->v_dim;
 }
 
 // Channels that lie together both in a projected row and in the convolution.
@@ -102,7 +105,7 @@ struct channel_run {
 static void parts_of(const struct forward *f, uint32_t k_head, struct channel_run *parts) {
     const struct delta *d = &f->delta;
     const struct delta_spec *spec = &f->spec->delta;
-    uint32_t keys = spec_delta_keys(f->spec), key = k_head * d->at.key_stride;
+    uint32_t keys = d->keys, key = k_head * d->at.key_stride;
     uint32_t values = d->group * spec->v_dim;
     parts[0] = (struct channel_run){d->at.q + key, k_head * spec->k_dim, spec->k_dim};
     parts[1] = (struct channel_run){d->at.k + key, keys + k_head * spec->k_dim, spec->k_dim};
@@ -162,7 +165,7 @@ static void prepare_head(const struct delta_layer *dl, uint32_t k_head, uint32_t
 static void prepare_gates(const struct delta_layer *dl, uint32_t row) {
     const struct delta *d = &dl->f->delta;
     const struct delta_weights *w = &dl->w->delta;
-    uint32_t n = dl->f->spec->delta.n_v_heads;
+    uint32_t n = d->n_v_heads;
     const float *gates = d->gates + (size_t)row * 2 * n;
     for (uint32_t h = 0; h < n; h++) {
         uint32_t at = h / d->group * d->at.gate_stride + h % d->group;
@@ -176,7 +179,7 @@ static void prepare_rows(void *context, uint32_t row_begin, uint32_t row_end, ui
     (void)thread;
     const struct delta_layer *dl = context;
     for (uint32_t row = row_begin; row < row_end; row++) {
-        for (uint32_t k_head = 0; k_head < dl->f->spec->delta.n_k_heads; k_head++)
+        for (uint32_t k_head = 0; k_head < dl->f->delta.n_k_heads; k_head++)
             prepare_head(dl, k_head, row);
         prepare_gates(dl, row);
     }
@@ -207,14 +210,14 @@ static void recur(const struct delta_layer *dl, const struct batch_seq *seq, uin
     const float *qkv = d->qkv + first * d->channels;
     struct delta_job job = {.state = state_of(dl, seq->slot, head),
                             .q = qkv + k_head * spec->k_dim,
-                            .k = qkv + spec_delta_keys(f->spec) + k_head * spec->k_dim,
-                            .v = qkv + 2 * spec_delta_keys(f->spec) + (size_t)head * spec->v_dim,
+                            .k = qkv + d->keys + k_head * spec->k_dim,
+                            .v = qkv + 2 * d->keys + (size_t)head * spec->v_dim,
                             .out = d->out + first * d->values + (size_t)head * spec->v_dim,
-                            .decay = d->decay + first * spec->n_v_heads + head,
-                            .beta = d->beta + first * spec->n_v_heads + head,
+                            .decay = d->decay + first * d->n_v_heads + head,
+                            .beta = d->beta + first * d->n_v_heads + head,
                             .qkv_stride = d->channels,
                             .out_stride = d->values,
-                            .gate_stride = spec->n_v_heads,
+                            .gate_stride = d->n_v_heads,
                             .n_tokens = seq->n_rows,
                             .k_dim = spec->k_dim,
                             .v_dim = spec->v_dim};
@@ -240,7 +243,7 @@ static void gate_outputs(const struct delta_layer *dl, const struct batch_seq *s
 static void recur_item(void *context, uint32_t i, uint32_t thread) {
     (void)thread;
     const struct delta_layer *dl = context;
-    uint32_t n_heads = dl->f->spec->delta.n_v_heads, head = i % n_heads;
+    uint32_t n_heads = dl->f->delta.n_v_heads, head = i % n_heads;
     const struct batch_seq *seq = &dl->f->batch.seqs[i / n_heads];
     struct channel_run parts[PARTS];
     recur(dl, seq, head);
@@ -256,7 +259,7 @@ static void recur_item(void *context, uint32_t i, uint32_t thread) {
 static void project(struct forward *f, const struct matrix *w, float *y) {
     struct linear l = {.ops = f->ops,
                        .w = w,
-                       .x = f->normed,
+                       .x = f->all_normed,
                        .y = y,
                        .ldx = w->n_in,
                        .ldy = w->n_out,
@@ -264,8 +267,10 @@ static void project(struct forward *f, const struct matrix *w, float *y) {
     linear_run(f->pool, &l);
 }
 
-static void project_out(const struct delta_layer *dl) {
+static int project_out(const struct delta_layer *dl, struct err_text *e) {
     struct forward *f = dl->f;
+    const float *post_norm = dl->w->attn_post_norm;
+    bool alone = f->tp.n == 1;
     struct linear out = {.ops = f->ops,
                          .w = &dl->w->o,
                          .x = f->delta.out,
@@ -273,21 +278,24 @@ static void project_out(const struct delta_layer *dl) {
                          .y = f->partial,
                          .ldy = f->spec->hidden,
                          .n_rows = f->batch.n_rows,
-                         .residual = dl->w->attn_post_norm == NULL ? f->x : NULL,
+                         .residual = alone && post_norm == NULL ? f->x : NULL,
                          .residual_scale = f->spec->scale.residual};
     linear_run(f->pool, &out);
-    if (dl->w->attn_post_norm != NULL) forward_return_rows(f, dl->w->attn_post_norm);
+    if (!alone)
+        return tp_reduce(f, tp_block(dl->layer, TP_ATTN), &(struct tp_after){NULL, post_norm}, e);
+    if (post_norm != NULL) forward_return_rows(f, post_norm);
+    return 0;
 }
 
-int delta_forward(struct forward *f, uint32_t layer) {
+int delta_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     if (f->batch.n_rows == 0) return 0;
-    check(f->tp.n == 1);
-    struct delta_layer dl = {f, forward_layer(f, layer), f->delta.index[layer]};
+    struct delta_layer dl = {f, forward_layer(f, layer), layer, f->delta.index[layer]};
     forward_norm(f, layer, BLOCK_ATTN);
+    int rc = tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
+    if (rc != 0) return rc;
     project(f, &dl.w->delta.in, f->delta.in);
     project(f, &dl.w->delta.gates, f->delta.gates);
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->delta.channels * 8, prepare_rows, &dl);
-    pool_run(f->pool, f->batch.n_seqs * f->spec->delta.n_v_heads, recur_item, &dl);
-    project_out(&dl);
-    return 0;
+    pool_run(f->pool, f->batch.n_seqs * f->delta.n_v_heads, recur_item, &dl);
+    return project_out(&dl, e);
 }

@@ -5,6 +5,9 @@
 // What a sequence was lives in its slot (state.h): for each recurrent layer the last inputs of the
 // convolution and one state for each value head, both zero before position 0. batch.c sees to it
 // that a run begins at position 0, or where the slot's state or a snapshot of one ends.
+//
+// Ranks of a TP group share the heads (slice.h): each computes all rows of the step for its own,
+// whose states alone it keeps, and each row's owner adds what the ranks' output projections give.
 #ifndef MOESAIC_WORKER_DELTA_H
 #define MOESAIC_WORKER_DELTA_H
 
@@ -20,10 +23,13 @@ struct delta_places {
     uint32_t b, a, gate_stride; // in a row of struct delta.gates
 };
 
+// Sizes are of this rank's heads.
 struct delta {
+    uint32_t n_k_heads, n_v_heads;
     uint32_t group;    // value heads of a key head
     uint32_t in_dim;   // q, k, v and z of all heads
     uint32_t channels; // of the convolution: q, k and v
+    uint32_t keys;     // of all key heads
     uint32_t values;   // of all value heads
     struct delta_places at;
     float *q_weight, *k_weight; // [k_dim] of their norms
@@ -33,14 +39,16 @@ struct delta {
     float *qkv;                 // [rows_max, channels] convolved; queries and keys normed
     float *beta, *decay;        // [rows_max, n_v_heads]
     float *out;                 // [rows_max, values]
-    float *inputs;              // [recurrent layer][slot][kernel - 1][channels], oldest first
-    float *states;              // [recurrent layer][slot][value head][k_dim][v_dim]
+    // [recurrent layer][slot], each one run of spec_layer_state_bytes: inputs of the convolution
+    // [kernel
+    // - 1][channels], oldest first, and behind them [value head][k_dim][v_dim].
+    float *states;
+    size_t state_floats;
     uint32_t index[LAYERS_MAX]; // of the layer among the recurrent ones of this rank
 };
 
 void delta_lay(struct forward *f, struct scratch *s);
-// x += delta_net(norm(x)); slots' states move on by their rows. Not split over a TP group: all rows
-// are this rank's own. Returns 0, as attn_forward does where nothing fails.
-int delta_forward(struct forward *f, uint32_t layer);
+// x += delta_net(norm(x)); slots' states move on by their rows. Fails as attn_forward does.
+int delta_forward(struct forward *f, uint32_t layer, struct err_text *e);
 
 #endif

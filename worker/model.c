@@ -252,7 +252,7 @@ static int moe_forward(struct model *m, uint32_t layer, struct err_text *e) {
 static int layer_forward(struct model *m, uint32_t layer, struct err_text *e) {
     struct forward *f = &m->forward;
     bool recurrent = spec_layer_recurrent(f->spec, layer);
-    int rc = recurrent ? delta_forward(f, layer) : attn_forward(f, layer, e);
+    int rc = recurrent ? delta_forward(f, layer, e) : attn_forward(f, layer, e);
     phase_end(m, PHASE_ATTN);
     if (rc != 0) return rc;
     forward_norm(f, layer, BLOCK_FFN);

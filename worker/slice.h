@@ -1,5 +1,5 @@
-// slice.h: what a rank has of the things that a TP group splits: query heads, KV heads, inner
-// columns of dense layers, columns of the head (docs/design.md, Words).
+// slice.h: what a rank has of the things that a TP group splits: query heads, KV heads, heads of
+// recurrent layers, inner columns of dense layers, columns of the head (docs/design.md, Words).
 //
 // Sums over heads and inner columns stay exact because a slice is whole segments that form a
 // subtree (docs/arithmetic.md, Matrix products). The layout is legal for the model
@@ -15,6 +15,9 @@ struct slice {
     uint32_t first_kv_head, n_kv_heads; // that their queries read; latent attention has one
     uint32_t kv_copies;                 // ranks that hold the same KV heads
     uint32_t attn_segments;             // of the output projection's K
+    // Of recurrent layers, where the model has some: key heads and the value heads that they serve,
+    // and the segments of the output projection's K.
+    uint32_t first_k_head, n_k_heads, first_v_head, n_v_heads, delta_segments;
     // Of dense layers. tp = 1 where their segments are too few: then each rank holds them whole and
     // runs its own rows.
     uint32_t dense_tp, first_inner, n_inner, inner_segments;

@@ -61,9 +61,10 @@ struct hyper_weights {
     float *base, *scale;
 };
 
-// Of a recurrent layer, in place of qkv; a part of a row is where delta.c says.
+// Of a recurrent layer, in place of qkv; a part of a row is where delta.c says. Heads and channels
+// are the slice's.
 struct delta_weights {
-    struct matrix in;       // [2 keys + 2 values of all heads, hidden]: q, k, v and z
+    struct matrix in;       // [2 keys + 2 values of its heads, hidden]: q, k, v and z
     struct matrix gates;    // [2 n_v_heads, hidden]: b and a
     float *conv;            // [kernel, channels]
     float *a_log, *dt_bias; // [n_v_heads]
@@ -92,7 +93,7 @@ struct layer_weights {
     struct matrix qkv; // [(n_heads + 2 n_kv_heads) * head_dim, hidden]: q rows (with an output gate
                        // each head's gate behind its q), then k, then v
     struct matrix o;   // [hidden, n_heads * head_dim], in the slice's segments; of a recurrent
-                       // layer [hidden, n_v_heads * v_dim], units = its value heads
+                       // layer [hidden, n_v_heads * v_dim]
     float *qkv_bias, *o_bias; // NULL = none
     float *q_norm, *k_norm; // NULL = none; [head_dim], or of all heads of the model (QK_NORM_WIDE)
     struct matrix router;   // [n_experts, hidden]

@@ -101,7 +101,9 @@ struct part_of weights_joint_columns(const struct builder *b);
 int weights_plan_hyper(struct builder *b, struct layer_weights *l, uint32_t layer);
 int weights_plan_head_hyper(struct builder *b);
 
-// weights_delta.c: what a recurrent layer holds beside its norms.
+// weights_delta.c: what a recurrent layer holds beside its norms. A rank's channels lie in so many
+// runs: those of its queries, keys and values.
+#define DELTA_RUNS_MAX 3
 int weights_plan_delta(struct builder *b, struct layer_weights *l, uint32_t layer);
 
 #endif

@@ -513,9 +513,8 @@ static size_t items_max(const struct weights *w, const struct layout *layout) {
     size_t in_index = s->indexer.top_k != 0 ? 5 : 0;
     size_t in_joint = s->joint.q_rank != 0 ? 16 + (size_t)s->joint.o_groups : 0;
     size_t in_hyper = s->hyper.n != 0 ? 6 : 0;
-    return n_layers *
-               (26 + s->delta.kernel + in_index + in_joint + in_hyper + in_heads + in_experts) +
-           9;
+    size_t in_delta = (size_t)DELTA_RUNS_MAX * s->delta.kernel;
+    return n_layers * (26 + in_delta + in_index + in_joint + in_hyper + in_heads + in_experts) + 9;
 }
 
 int weights_plan_make(struct weights_plan *out, struct weights *w,

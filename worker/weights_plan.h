@@ -9,7 +9,7 @@
 #include "common/model/safetensors.h"
 #include "worker/weights.h"
 
-#define ITEM_SOURCES_MAX 3 // q, k and v become one matrix
+#define ITEM_SOURCES_MAX 4 // q, k, v and z become one matrix
 
 // A matrix, or a vector of one column, inside a tensor of the checkpoint (struct tensor_place).
 struct weights_source {

@@ -36,7 +36,15 @@ static uint64_t *share_of(struct footprint_layer *l, enum tensor_kind kind) {
     case TENSOR_O_A:
     case TENSOR_UK:
     case TENSOR_UV:
-    case TENSOR_KV_B: return &l->by_heads;
+    case TENSOR_KV_B:
+    case TENSOR_DELTA_QKV:
+    case TENSOR_DELTA_Z:
+    case TENSOR_DELTA_B:
+    case TENSOR_DELTA_A:
+    case TENSOR_DELTA_CONV:
+    case TENSOR_DELTA_A_LOG:
+    case TENSOR_DELTA_DT_BIAS:
+    case TENSOR_DELTA_OUT: return &l->by_heads;
     case TENSOR_K:
     case TENSOR_V:
     case TENSOR_K_BIAS:
@@ -116,7 +124,7 @@ static uint64_t state(const struct footprint_model *m, const struct layout *l, u
     uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
     uint64_t n = 0;
     for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
-        n += spec_layer_state_bytes(m->spec, first + i);
+        n += spec_layer_state_bytes(m->spec, first + i, l->tp);
     return n;
 }
 

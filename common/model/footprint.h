@@ -24,7 +24,7 @@ struct footprint_model {
     uint64_t embedding, head, final;
     struct footprint_layer {
         uint64_t whole;        // on every rank of the stage
-        uint64_t by_heads, kv; // split by query heads, by KV heads
+        uint64_t by_heads, kv; // split by query heads or a recurrent layer's, by KV heads
         uint64_t dense;        // split as far as the sum of its inner width allows
         uint64_t experts;      // of all experts together
         uint64_t expert_rest;  // of these, what every rank of ETP holds whole

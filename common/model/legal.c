@@ -44,12 +44,13 @@ static bool kv_heads_fit(const struct model_spec *s, uint32_t tp) {
     return s->mla.kv_rank != 0 || n % tp == 0 || tp % n == 0;
 }
 
+// Heads of recurrent layers are split as runs of key heads with the value heads that they serve.
+static bool recurrent_heads_fit(const struct model_spec *s, uint32_t tp) {
+    return spec_recurrent_layers(s) == 0 || s->delta.n_k_heads % tp == 0;
+}
+
 static int check_tensor(const struct model_spec *s, const struct layout *l, struct err_text *e) {
     uint32_t segments = spec_attn_segments(s);
-    if (l->tp > 1 && spec_recurrent_layers(s) > 0)
-        return err_set(e, ERR_FATAL_CONFIG,
-                       "tensor parallel %u: the model has recurrent layers, which are not split",
-                       l->tp);
     if (segments % l->tp != 0)
         return err_set(e, ERR_FATAL_CONFIG,
                        "tensor parallel %u does not divide the %u segment%s in which the output of "
@@ -60,6 +61,11 @@ static int check_tensor(const struct model_spec *s, const struct layout *l, stru
                        "tensor parallel %u neither divides the model's %u KV head%s nor is a "
                        "multiple of them",
                        l->tp, s->n_kv_heads, plural(s->n_kv_heads));
+    if (!recurrent_heads_fit(s, l->tp))
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "tensor parallel %u does not divide the %u key head%s of the model's "
+                       "recurrent layers",
+                       l->tp, s->delta.n_k_heads, plural(s->delta.n_k_heads));
     return 0;
 }
 
@@ -85,9 +91,8 @@ static int check_rules(const struct model_spec *s, const struct layout *l, struc
 }
 
 uint32_t legal_tp_max(const struct model_spec *s) {
-    if (spec_recurrent_layers(s) > 0) return 1;
     uint32_t tp = spec_attn_segments(s);
-    while (!kv_heads_fit(s, tp))
+    while (!kv_heads_fit(s, tp) || !recurrent_heads_fit(s, tp))
         tp /= 2;
     return tp;
 }

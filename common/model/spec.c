@@ -350,25 +350,25 @@ static uint64_t compress_state_bytes(const struct model_spec *spec, uint32_t lay
            sizeof(float);
 }
 
-uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer) {
+uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer, uint32_t tp) {
     const struct delta_spec *d = &spec->delta;
     if (spec_layer_compressed(spec, layer)) return compress_state_bytes(spec, layer);
     if (!spec_layer_recurrent(spec, layer)) return 0;
     uint64_t inputs = (d->kernel - 1) * (uint64_t)spec_delta_channels(spec);
     uint64_t state = (uint64_t)spec_delta_values(spec) * d->k_dim;
-    return (inputs + state) * sizeof(float);
+    return (inputs + state) / tp * sizeof(float); // whole heads on each rank
 }
 
 uint32_t spec_state_layers(const struct model_spec *spec) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < spec->n_layers; i++)
-        n += spec_layer_state_bytes(spec, i) != 0 ? 1 : 0;
+        n += spec_layer_state_bytes(spec, i, 1) != 0 ? 1 : 0;
     return n;
 }
 
 uint64_t spec_state_bytes(const struct model_spec *spec) {
     uint64_t n = 0;
     for (uint32_t i = 0; i < spec->n_layers; i++)
-        n += spec_layer_state_bytes(spec, i);
+        n += spec_layer_state_bytes(spec, i, 1);
     return n;
 }

@@ -481,12 +481,13 @@ struct delta_rows spec_delta_rows(const struct model_spec *spec);
 
 // --- what a sequence is made of
 
-// Bytes of what a layer knows of one sequence beside its pages; 0 = nothing.
-uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer);
+// Bytes of what a layer knows of one sequence beside its pages, on each rank of a TP group: a
+// recurrent layer that of the rank's heads, another all; 0 = nothing.
+uint64_t spec_layer_state_bytes(const struct model_spec *spec, uint32_t layer, uint32_t tp);
 // How many layers have such a state; 0: a sequence is what its pages hold, and may begin behind
 // pages of another.
 uint32_t spec_state_layers(const struct model_spec *spec);
-uint64_t spec_state_bytes(const struct model_spec *spec); // over all layers
+uint64_t spec_state_bytes(const struct model_spec *spec); // over all layers, of one rank
 
 // Bytes of a token's index key in a layer; 0 where it has none.
 uint64_t spec_index_row_bytes(const struct model_spec *spec, uint32_t layer, enum dtype kv_dtype);

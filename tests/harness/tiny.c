@@ -103,6 +103,14 @@ void tiny_spec_split(struct model_spec *spec) {
         spec->ffn[layer] = layer == 1 ? FFN_DENSE : FFN_MOE;
 }
 
+void tiny_spec_hybrid(struct model_spec *spec) {
+    tiny_spec_split(spec);
+    spec->n_heads = 8;
+    spec->delta =
+        (struct delta_spec){.kernel = 3, .n_k_heads = 8, .n_v_heads = 16, .k_dim = 6, .v_dim = 5};
+    spec->layer_flags[0] = spec->layer_flags[2] = LAYER_RECURRENT;
+}
+
 static void *take(struct tiny *t, size_t bytes) {
     struct piece *piece = mem_zalloc(sizeof *piece);
     check(piece != NULL);
@@ -232,6 +240,67 @@ static void fill_attention(struct tiny *t, struct layer_weights *w, uint32_t lay
     w->k_norm = numbers(t, (struct tensor_name){TENSOR_K_NORM, layer, 0}, n_k, 1.0f, 0.3f);
 }
 
+struct run {
+    uint32_t first, n;
+};
+
+// Runs of rows, each of width floats, behind each other.
+static float *join_runs(struct tiny *t, const float *all, size_t width, const struct run *runs,
+                        uint32_t n_runs) {
+    size_t n = 0;
+    for (uint32_t i = 0; i < n_runs; i++)
+        n += runs[i].n * width;
+    float *out = take(t, n * sizeof *out), *at = out;
+    for (uint32_t i = 0; i < n_runs; at += runs[i].n * width, i++)
+        memcpy(at, all + runs[i].first * width, runs[i].n * width * sizeof *out);
+    return out;
+}
+
+static struct matrix pack_runs(struct tiny *t, struct tensor_name name, uint32_t n_rows,
+                               const struct run *runs, uint32_t n_runs) {
+    uint32_t hidden = t->spec.hidden, n_out = 0;
+    for (uint32_t i = 0; i < n_runs; i++)
+        n_out += runs[i].n;
+    return pack(t, join_runs(t, random_rows(t, name, n_rows, hidden), hidden, runs, n_runs), hidden,
+                &(struct matrix){.n_out = n_out, .n_in = hidden, .n_segments = 1});
+}
+
+// Rows of all heads' queries, keys, values and gates of the output, in this order.
+static void fill_delta(struct tiny *t, struct layer_weights *w, uint32_t layer,
+                       const struct slice *slice) {
+    const struct model_spec *s = &t->spec;
+    const struct delta_spec *d = &s->delta;
+    uint32_t keys = spec_delta_keys(s), values = spec_delta_values(s), n = d->n_v_heads;
+    uint32_t first_k = slice->first_k_head * d->k_dim, n_k = slice->n_k_heads * d->k_dim;
+    uint32_t first_v = slice->first_v_head * d->v_dim, n_v = slice->n_v_heads * d->v_dim;
+    const struct run in[] = {{first_k, n_k},
+                             {keys + first_k, n_k},
+                             {2 * keys + first_v, n_v},
+                             {2 * keys + values + first_v, n_v}},
+                     heads[] = {{slice->first_v_head, slice->n_v_heads},
+                                {n + slice->first_v_head, slice->n_v_heads}};
+    const struct tensor_name a_log = {TENSOR_DELTA_A_LOG, layer, 0},
+                             dt_bias = {TENSOR_DELTA_DT_BIAS, layer, 0},
+                             norm = {TENSOR_DELTA_NORM, layer, 0},
+                             out = {TENSOR_DELTA_OUT, layer, 0};
+    uint32_t channels = 2 * keys + values, own = 2 * n_k + n_v;
+    w->delta.in =
+        pack_runs(t, (struct tensor_name){TENSOR_DELTA_QKV, layer, 0}, channels + values, in, 4);
+    w->delta.gates = pack_runs(t, (struct tensor_name){TENSOR_DELTA_B, layer, 0}, 2 * n, heads, 2);
+    w->delta.conv = take(t, (size_t)d->kernel * own * sizeof(float));
+    for (uint32_t tap = 0; tap < d->kernel; tap++) {
+        const struct tensor_name conv = {TENSOR_DELTA_CONV, layer, tap};
+        memcpy(w->delta.conv + (size_t)tap * own,
+               join_runs(t, numbers(t, conv, channels, 0.1f, 0.5f), 1, in, 3), own * sizeof(float));
+    }
+    w->delta.a_log = numbers(t, a_log, n, 0.0f, 1.0f) + slice->first_v_head;
+    w->delta.dt_bias = numbers(t, dt_bias, n, 0.0f, 1.0f) + slice->first_v_head;
+    w->delta.norm = numbers(t, norm, d->v_dim, 1.0f, 0.3f);
+    w->o = pack(
+        t, random_rows(t, out, s->hidden, values) + first_v, values,
+        &(struct matrix){.n_out = s->hidden, .n_in = n_v, .n_segments = slice->delta_segments});
+}
+
 // Experts of a layer, or the rank's part of each.
 static void fill_experts(struct tiny *t, const struct weights *weights, struct layer_weights *w,
                          uint32_t layer) {
@@ -275,7 +344,10 @@ static void fill_layer(struct tiny *t, struct weights *weights, uint32_t layer,
         numbers(t, (struct tensor_name){TENSOR_ATTN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
     w->ffn_norm =
         numbers(t, (struct tensor_name){TENSOR_FFN_NORM, layer, 0}, s->hidden, 1.0f, 0.3f);
-    fill_attention(t, w, layer, slice);
+    if (spec_layer_recurrent(s, layer))
+        fill_delta(t, w, layer, slice);
+    else
+        fill_attention(t, w, layer, slice);
     if (s->ffn[layer] == FFN_DENSE) {
         w->dense = random_ffn(t, dense, (struct tensor_name){0, layer, 0},
                               (struct inner_part){s->inner_dense, slice->first_inner,

@@ -22,6 +22,8 @@ void tiny_spec_odd(struct model_spec *spec);
 // What layouts split: four layers of which one is dense, experts of four segments with biases and a
 // shared one, tied head.
 void tiny_spec_split(struct model_spec *spec);
+// Recurrent layers whose heads up to eight ranks share: the first and the third of four.
+void tiny_spec_hybrid(struct model_spec *spec);
 
 // Weights of every rank of a group. The same seed gives the same model in any layout.
 struct tiny *tiny_create_in(const struct model_spec *spec, const struct layout *layout,

@@ -71,6 +71,25 @@ START_TEST(a_sequence_of_a_recurrent_model_takes_its_states_as_well) {
     }
     ck_assert_uint_gt(footprint_most(&model, &two, 0), most);
     ck_assert_uint_lt(footprint_most(&model, &two, 0), most + states);
+    // A TP group shares heads, and so the state of each.
+    const struct layout tensor = {2, 1, 1, 2, 2, 1};
+    footprint_of(&f, &model, &tensor, 1);
+    ck_assert_uint_eq(footprint_most(&model, &tensor, 0), f.weight_bytes + states / 2);
+    ck_assert_uint_eq(f.kv_token_bytes, spec_kv_token_bytes(&spec, DTYPE_BF16) / 2);
+}
+END_TEST
+
+// Of a layer that a rank has a half of, norms, router and shared expert are whole; all else is not.
+START_TEST(half_the_heads_of_recurrent_layers_are_half_their_weights) {
+    open_model(SMALL("qwen3-next"), "auto");
+    const struct footprint_layer *x = &model.layers[0];
+    const struct delta_rows rows = spec_delta_rows(&spec);
+    uint64_t values = spec_delta_values(&spec), n = spec.delta.n_v_heads;
+    ck_assert(spec_layer_recurrent(&spec, 0));
+    ck_assert_uint_eq(x->by_heads, 2 * spec.hidden * (rows.qkv + rows.b + values) +
+                                       4 * spec.delta.kernel * spec_delta_channels(&spec) +
+                                       4 * 2 * n);
+    ck_assert_uint_eq(x->kv, 0);
 }
 END_TEST
 
@@ -301,6 +320,7 @@ int main(void) {
     tcase_set_timeout(t, 120);
     tcase_add_test(t, weights_are_as_many_bytes_as_a_worker_holds);
     tcase_add_test(t, a_sequence_of_a_recurrent_model_takes_its_states_as_well);
+    tcase_add_test(t, half_the_heads_of_recurrent_layers_are_half_their_weights);
     tcase_add_test(t, ranks_together_hold_what_the_sizes_say);
     tcase_add_test(t, sizes_that_are_not_given_are_chosen_by_the_rule);
     tcase_add_test(t, a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours);

@@ -187,22 +187,38 @@ static void refuse_layout(const struct model_spec *s, struct layout l, const cha
     ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\" does not say %s", e.text, words);
 }
 
-START_TEST(layouts_that_would_split_states_or_leave_a_stage_without_pages_are_refused) {
+START_TEST(layouts_that_would_cut_key_heads_or_leave_a_stage_without_pages_are_refused) {
     struct err_text e = {""};
     struct model_spec s = accept("qwen3-next", "bos_token_id", "1"); // every second layer attends
-    struct layout two = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
-    ck_assert_int_eq(legal_check(&s, &two, &e), 0);
-    refuse_layout(&s, (struct layout){.n_ranks = 2, .pp = 1, .dp = 1, .tp = 2, .ep = 2, .etp = 1},
-                  "tensor parallel 2: the model has recurrent layers");
+    const struct layout stages = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1},
+                        heads = {.n_ranks = 2, .pp = 1, .dp = 1, .tp = 2, .ep = 2, .etp = 1},
+                        four = {.n_ranks = 4, .pp = 1, .dp = 1, .tp = 4, .ep = 4, .etp = 1};
+    ck_assert_int_eq(legal_check(&s, &stages, &e), 0);
+    ck_assert_int_eq(legal_check(&s, &heads, &e), 0);
+    ck_assert_uint_eq(legal_tp_max(&s), 2);
+    refuse_layout(&s, four,
+                  "tensor parallel 4 does not divide the 2 key heads of the model's recurrent "
+                  "layers; the nearest layouts are pp 1 dp 2 tp 2 ep 4 etp 1 with 4 workers, and ");
     refuse_layout(&s, (struct layout){.n_ranks = 4, .pp = 4, .dp = 1, .tp = 1, .ep = 1, .etp = 1},
                   "stage 0 would have recurrent layers only");
+    s.delta.n_k_heads = 4;
+    s.delta.n_v_heads = 12;
+    ck_assert_int_eq(legal_check(&s, &four, &e), 0);
+    ck_assert_uint_eq(legal_tp_max(&s), 4);
+    s = accept("qwen3-5-moe", "bos_token_id", "1"); // three key heads
     ck_assert_uint_eq(legal_tp_max(&s), 1);
+    refuse_layout(&s, heads, "tensor parallel 2 does not divide the 3 key heads");
+    // The numbers of recurrent layers count where there are some.
+    s = accept("qwen3-5", "layer_types", "[\"full_attention\", \"full_attention\"]");
+    s.delta.n_k_heads = 3;
+    ck_assert_int_eq(legal_check(&s, &heads, &e), 0);
+    ck_assert_uint_eq(legal_tp_max(&s), 4);
 }
 END_TEST
 
 int main(void) {
     TCase *c = tcase_create("hybrid");
-    tcase_add_test(c, layouts_that_would_split_states_or_leave_a_stage_without_pages_are_refused);
+    tcase_add_test(c, layouts_that_would_cut_key_heads_or_leave_a_stage_without_pages_are_refused);
     tcase_add_test(c, every_size_of_recurrent_layers_is_bounded_by_name);
     tcase_add_test(c, kinds_of_layers_come_from_the_list_or_the_interval);
     tcase_add_test(c, keys_that_would_change_the_answer_are_refused);

@@ -159,8 +159,8 @@ START_TEST(memory_counts_entries_and_what_windows_keep) {
     // in HCA 8, of one.
     ck_assert_uint_eq(spec_state_layers(&spec), 4);
     uint64_t csa = 8 * 2 * 2 * (16 + 16) * sizeof(float), hca = 8 * 2 * 16 * sizeof(float);
-    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 0), 0);
-    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 1), csa);
+    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 0, 1), 0);
+    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 1, 1), csa);
     ck_assert_uint_eq(spec_state_bytes(&spec), 2 * csa + 2 * hca);
     // Of 16 tokens: a row each in 5 layers; 4 entries of both kinds in 2, 2 entries in 2.
     ck_assert_uint_eq(spec_kv_token_bytes(&spec, DTYPE_F32),

@@ -275,6 +275,31 @@ START_TEST(memory_counts_pages_of_layers_that_attend_and_states_of_the_others) {
 }
 END_TEST
 
+START_TEST(a_rank_of_a_group_sets_aside_the_states_of_its_own_heads) {
+    const struct layout two = {.n_ranks = 2, .pp = 1, .dp = 1, .tp = 2, .ep = 2, .etp = 1};
+    struct model_config config = {.weights = weights,
+                                  .n_slots = 3,
+                                  .rows_max = 40,
+                                  .max_model_len = 64,
+                                  .kv_dtype = DTYPE_F32};
+    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 0, 1), (3 * 174 + 6 * 12 * 21) * sizeof(float));
+    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 0, 2),
+                      (3 * 174 + 6 * 12 * 21) / 2 * sizeof(float));
+    const struct layout *const layouts[] = {&layout, &two};
+    uint64_t more[2]; // of a thousand slots more
+    for (int i = 0; i < 2; i++) {
+        config.layout = layouts[i];
+        config.n_slots = 3;
+        more[i] = model_step_bytes(&config, 1);
+        config.n_slots = 1003;
+        more[i] = model_step_bytes(&config, 1) - more[i];
+    }
+    uint64_t half = 1000 * spec_state_bytes(&spec) / 2;
+    ck_assert_uint_ge(more[0] - more[1], half);
+    ck_assert_uint_le(more[0] - more[1], half + 1000);
+}
+END_TEST
+
 int main(void) {
     Suite *suite = suite_create("worker_delta");
     TCase *tests = tcase_create("worker_delta");
@@ -288,6 +313,7 @@ int main(void) {
     tcase_add_test(tests, a_plan_with_a_wrong_snapshot_is_refused_and_changes_nothing);
     tcase_add_test(tests, a_step_of_recurrent_layers_allocates_nothing);
     tcase_add_test(tests, memory_counts_pages_of_layers_that_attend_and_states_of_the_others);
+    tcase_add_test(tests, a_rank_of_a_group_sets_aside_the_states_of_its_own_heads);
     suite_add_tcase(suite, tests);
     return suite_run(suite);
 }

@@ -21,9 +21,9 @@ static const struct {
     void (*spec)(struct model_spec *);
     uint32_t n_ranks;
 } cases[] = {
-    {tiny_spec_split, 2}, {tiny_spec_split, 3}, {tiny_spec_split, 4}, {tiny_spec_split, 5},
-    {tiny_spec_split, 6}, {tiny_spec_split, 7}, {tiny_spec_split, 8}, {tiny_spec_odd, 3},
-    {tiny_spec_odd, 6},   {dense_spec, 4},
+    {tiny_spec_split, 2}, {tiny_spec_split, 3}, {tiny_spec_split, 4},  {tiny_spec_split, 5},
+    {tiny_spec_split, 6}, {tiny_spec_split, 7}, {tiny_spec_split, 8},  {tiny_spec_odd, 3},
+    {tiny_spec_odd, 6},   {dense_spec, 4},      {tiny_spec_hybrid, 4}, {tiny_spec_hybrid, 8},
 };
 #define N_CASES (int)(sizeof cases / sizeof *cases)
 

@@ -10,12 +10,14 @@
 #include "worker/weights.h"
 
 // Split and copied KV heads, biases, sinks, latents, shared experts, a tied head, stacked q, k and
-// v, norms over all heads, dense layers that can be split and such that cannot.
+// v, norms over all heads, dense layers that can be split and such that cannot, recurrent layers
+// whose projections stand by key heads and such that stand by kind.
 static const char *const models[] = {
     TEST_DATA "/models/tiny-qwen3-moe", SOURCE_ROOT "/models/seedling",
     TEST_DATA "/models/gpt-oss",        TEST_DATA "/models/dbrx",
     TEST_DATA "/models/deepseek-v2",    TEST_DATA "/models/minimax-m2",
-    TEST_DATA "/models/qwen2",          TEST_DATA "/models/phimoe"};
+    TEST_DATA "/models/qwen2",          TEST_DATA "/models/phimoe",
+    TEST_DATA "/models/qwen3-next",     TEST_DATA "/models/qwen3-5"};
 #define N_MODELS (int)(sizeof models / sizeof *models)
 
 struct loaded {
@@ -87,16 +89,16 @@ static void same_vector(const float *got, const float *want, uint32_t n) {
 // Query, key and value rows behind each other in both.
 static void same_qkv(const struct layer_weights *got, const struct layer_weights *want) {
     const struct slice *s = &part.slice;
-    uint32_t hd = spec.head_dim, at = 0, behind = 0;
-    const uint32_t runs[][3] = {{spec.n_heads, s->first_head, s->n_heads},
-                                {spec.n_kv_heads, s->first_kv_head, s->n_kv_heads},
-                                {spec.n_kv_heads, s->first_kv_head, s->n_kv_heads}};
+    uint32_t hd = spec.head_dim, q_dim = spec_query_dim(&spec), at = 0, behind = 0;
+    const uint32_t runs[][4] = {{spec.n_heads, s->first_head, s->n_heads, q_dim},
+                                {spec.n_kv_heads, s->first_kv_head, s->n_kv_heads, hd},
+                                {spec.n_kv_heads, s->first_kv_head, s->n_kv_heads, hd}};
     for (int i = 0; i < 3; i++) {
-        uint32_t first = behind + runs[i][1] * hd, n = runs[i][2] * hd;
+        uint32_t first = behind + runs[i][1] * runs[i][3], n = runs[i][2] * runs[i][3];
         same_part(&got->qkv, &want->qkv, (uint32_t[]){at, n}, (uint32_t[]){first, 0});
         if (want->qkv_bias != NULL) same_vector(got->qkv_bias + at, want->qkv_bias + first, n);
         at += n;
-        behind += runs[i][0] * hd;
+        behind += runs[i][0] * runs[i][3];
     }
     ck_assert_uint_eq(got->qkv.n_out, at);
     ck_assert_int_eq(got->qkv_bias == NULL, want->qkv_bias == NULL);
@@ -129,9 +131,55 @@ static void same_attention(const struct layer_weights *got, const struct layer_w
     if (spec.sinks) same_vector(got->sinks, want->sinks + s->first_head, s->n_heads);
 }
 
+// Rows of the parts of a row behind each other in both: how many all heads have, the first of this
+// rank's and their number.
+static void same_runs(const struct matrix *got, const struct matrix *want,
+                      const uint32_t (*runs)[3], int n_runs) {
+    uint32_t at = 0, behind = 0;
+    for (int i = 0; i < n_runs; behind += runs[i][0], at += runs[i][2], i++)
+        same_part(got, want, (uint32_t[]){at, runs[i][2]}, (uint32_t[]){behind + runs[i][1], 0});
+    ck_assert_uint_eq(got->n_out, at);
+    ck_assert_uint_eq(want->n_out, behind);
+}
+
+static void same_delta(const struct layer_weights *got, const struct layer_weights *want) {
+    const struct slice *s = &part.slice;
+    const struct delta_spec *d = &spec.delta;
+    const struct delta_weights *x = &got->delta, *y = &want->delta;
+    uint32_t keys[] = {d->n_k_heads * d->k_dim, s->first_k_head * d->k_dim,
+                       s->n_k_heads * d->k_dim},
+             values[] = {d->n_v_heads * d->v_dim, s->first_v_head * d->v_dim,
+                         s->n_v_heads * d->v_dim};
+    uint32_t runs[4][3], heads[2][3];
+    for (int i = 0; i < 4; i++)
+        memcpy(runs[i], i < 2 ? keys : values, sizeof keys);
+    for (int i = 0; i < 2; i++)
+        memcpy(heads[i], (uint32_t[]){d->n_v_heads, s->first_v_head, s->n_v_heads}, sizeof keys);
+    if (d->by_head) {
+        uint32_t row = y->in.n_out / d->n_k_heads, gates = y->gates.n_out / d->n_k_heads;
+        same_rows(&x->in, &y->in, s->first_k_head * row, s->n_k_heads * row);
+        same_rows(&x->gates, &y->gates, s->first_k_head * gates, s->n_k_heads * gates);
+    } else {
+        same_runs(&x->in, &y->in, runs, 4);
+        same_runs(&x->gates, &y->gates, heads, 2);
+    }
+    const float *conv = x->conv, *all = y->conv;
+    for (uint32_t run = 0; run < 3 * d->kernel; all += runs[run % 3][0], run++) {
+        same_vector(conv, all + runs[run % 3][1], runs[run % 3][2]);
+        conv += runs[run % 3][2];
+    }
+    same_vector(x->a_log, y->a_log + s->first_v_head, s->n_v_heads);
+    same_vector(x->dt_bias, y->dt_bias + s->first_v_head, s->n_v_heads);
+    same_vector(x->norm, y->norm, d->v_dim);
+    same_columns(&got->o, &want->o, values[1], values[2]);
+}
+
 static void same_layer(const struct layer_weights *got, const struct layer_weights *want) {
     const struct slice *s = &part.slice;
-    same_attention(got, want);
+    if (want->delta.conv != NULL)
+        same_delta(got, want);
+    else
+        same_attention(got, want);
     if (want->dense.gate.n_out == 0) return;
     same_rows(&got->dense.gate, &want->dense.gate, s->first_inner, s->n_inner);
     same_rows(&got->dense.up, &want->dense.up, s->first_inner, s->n_inner);
