@@ -2,7 +2,7 @@
 // hashes it and packs it.
 //
 // A piece is a few rows of one destination (or columns, where the file stores columns), so memory
-// stays at one small buffer a thread. Which thread does what, and when, changes neither the packed
+// stays at two small buffers a thread. Which thread does what, and when, changes neither the packed
 // bytes nor the digests.
 #include <pthread.h>
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/model/tensors.h"
 #include "worker/weights_plan.h"
+#include "worker/weights_runs.h"
 
 // Large enough that a disk streams, small enough that it stays in the second cache level while it
 // is packed.
@@ -35,6 +36,13 @@ struct load {
     pthread_mutex_t lock; // of what follows
     int rc;
     struct err_text error;
+};
+
+// One thread's.
+struct reader {
+    struct load *load;
+    uint8_t *piece;  // owned: a whole piece, behind it the bounce buffer
+    uint8_t *bounce; // [RUNS_BOUNCE_BYTES]
 };
 
 // Bytes that a piece's unit takes in the read buffer.
@@ -142,54 +150,64 @@ static int take_in(struct load *load, const struct piece *part, uint32_t source,
     return 0;
 }
 
-// Rows of one source tensor: one range of the file, or one for each where others' columns lie
-// between.
-static int read_rows(struct load *load, const struct piece *part, uint32_t source, uint8_t *buf,
-                     struct err_text *e) {
+// Elements of so many bytes, stride elements apart.
+struct elements {
+    size_t n, stride, bytes;
+};
+
+// Move to lie behind each other; to is not behind from.
+static void close_gaps(uint8_t *to, const uint8_t *from, const struct elements *x) {
+    if (x->stride == 1) {
+        memmove(to, from, x->n * x->bytes);
+        return;
+    }
+    for (size_t i = 0; i < x->n; i++)
+        memmove(to + i * x->bytes, from + i * x->stride * x->bytes, x->bytes);
+}
+
+// Rows of one source tensor into buf, which is of the piece; others' columns may lie between.
+static int read_rows(const struct reader *r, const struct piece *part, uint32_t source,
+                     uint8_t *buf, struct err_text *e) {
     const struct weights_item *item = part->item;
     const struct weights_source *s = &item->sources[source];
-    size_t element = dtype_bytes(item->src_dtype), row_bytes = item->n_cols * element;
-    uint32_t step = s->row_stride == item->n_cols ? part->n : 1;
-    int rc = 0;
-    for (uint32_t row = 0; rc == 0 && row < part->n; row += step) {
-        uint64_t at = s->offset + (uint64_t)(part->first + row) * s->row_stride;
-        const struct safetensors_range range = {at * element, step * row_bytes};
-        rc = safetensors_read(load->st, s->tensor, range, buf + row * row_bytes, e);
-    }
-    return rc == 0 ? take_in(load, part, source, buf, e) : rc;
+    size_t element = dtype_bytes(item->src_dtype);
+    const struct runs rows = {.at = (s->offset + (uint64_t)part->first * s->row_stride) * element,
+                              .stride = s->row_stride * element,
+                              .bytes = item->n_cols * element,
+                              .n = part->n};
+    int rc = runs_read(r->load->st, s->tensor, &rows, &(struct runs_buffers){buf, r->bounce}, e);
+    return rc == 0 ? take_in(r->load, part, source, buf, e) : rc;
 }
 
-// Elements stride apart move together, to the front of buf.
-static void close_gaps(uint8_t *buf, size_t n, size_t stride, size_t element) {
-    for (size_t i = 1; stride > 1 && i < n; i++)
-        memcpy(buf + i * element, buf + i * stride * element, element);
-}
-
-// Columns: one range of the file where they fill it, else one for each.
-static int read_columns(struct load *load, const struct piece *piece, uint8_t *buf,
-                        struct err_text *e) {
+// Columns, of which each comes with what lies between its elements; that is then left out.
+static int read_columns(const struct reader *r, const struct piece *piece, struct err_text *e) {
     const struct weights_item *item = piece->item;
     const struct weights_source *s = &item->sources[0];
     size_t element = dtype_bytes(item->src_dtype), n_rows = item->n_rows;
     size_t span = (n_rows - 1) * s->row_stride + 1; // of one column
     bool together = n_rows * s->row_stride == s->column_stride;
-    uint32_t step = together ? piece->n : 1;
-    int rc = 0;
-    for (uint32_t c = 0; rc == 0 && c < piece->n; c += step) {
-        uint64_t at = s->offset + (uint64_t)(piece->first + c) * s->column_stride;
-        uint64_t n = (uint64_t)(step - 1) * s->column_stride + span;
-        const struct safetensors_range range = {at * element, n * element};
-        uint8_t *to = buf + c * n_rows * element;
-        rc = safetensors_read(load->st, s->tensor, range, to, e);
-        close_gaps(to, step * n_rows, s->row_stride, element);
+    struct runs columns = {.at = (s->offset + (uint64_t)piece->first * s->column_stride) * element,
+                           .stride = s->column_stride * element,
+                           .bytes = span * element,
+                           .n = piece->n};
+    if (together) { // their elements are equally far apart
+        columns.bytes += (columns.n - 1) * columns.stride;
+        columns.stride = columns.bytes;
+        columns.n = 1;
     }
-    return rc == 0 ? take_in(load, piece, 0, buf, e) : rc;
+    int rc =
+        runs_read(r->load->st, s->tensor, &columns, &(struct runs_buffers){r->piece, r->bounce}, e);
+    if (rc != 0) return rc;
+    for (size_t c = 0, n = together ? piece->n * n_rows : n_rows; c < columns.n; c++)
+        close_gaps(r->piece + c * n * element, r->piece + c * columns.bytes,
+                   &(struct elements){n, s->row_stride, element});
+    return take_in(r->load, piece, 0, r->piece, e);
 }
 
 // All rows of a piece, from the tensors that are stacked in its destination.
-static int gather(struct load *load, const struct piece *piece, uint8_t *buf, struct err_text *e) {
+static int gather(const struct reader *r, const struct piece *piece, struct err_text *e) {
     const struct weights_item *item = piece->item;
-    if (item->by_columns) return read_columns(load, piece, buf, e);
+    if (item->by_columns) return read_columns(r, piece, e);
     size_t row_bytes = (size_t)item->n_cols * dtype_bytes(item->src_dtype);
     uint32_t first = 0, end = piece->first + piece->n;
     for (uint32_t i = 0; i < item->n_sources; first += item->sources[i].n_rows, i++) {
@@ -198,7 +216,7 @@ static int gather(struct load *load, const struct piece *piece, uint8_t *buf, st
         uint32_t stop = end < first + n_rows ? end : first + n_rows;
         if (begin >= stop) continue;
         const struct piece part = {item, begin - first, stop - begin};
-        int rc = read_rows(load, &part, i, buf + (begin - piece->first) * row_bytes, e);
+        int rc = read_rows(r, &part, i, r->piece + (begin - piece->first) * row_bytes, e);
         if (rc != 0) return rc;
     }
     return 0;
@@ -265,8 +283,9 @@ static void *reader(void *context) {
     struct load *load = context;
     struct err_text e = {""};
     kernel_thread_init();
-    uint8_t *buf = mem_alloc(load->buffer_bytes);
-    int rc = buf == NULL ? err_set(&e, ERR_FATAL_NOMEM, "no memory for a read buffer") : 0;
+    struct reader r = {load, mem_alloc(load->buffer_bytes + RUNS_BOUNCE_BYTES), NULL};
+    int rc = r.piece == NULL ? err_set(&e, ERR_FATAL_NOMEM, "no memory for a read buffer") : 0;
+    if (rc == 0) r.bounce = r.piece + load->buffer_bytes;
     while (rc == 0 && !atomic_load(&load->stop)) {
         size_t i = atomic_fetch_add(&load->next, 1);
         if (i >= load->n_pieces) break;
@@ -274,10 +293,10 @@ static void *reader(void *context) {
             rc = err_set(&e, ERR_FATAL_STOPPED, "loading was cancelled");
             break;
         }
-        rc = gather(load, &load->pieces[i], buf, &e);
-        if (rc == 0) store(&load->pieces[i], buf);
+        rc = gather(&r, &load->pieces[i], &e);
+        if (rc == 0) store(&load->pieces[i], r.piece);
     }
-    mem_free(buf);
+    mem_free(r.piece);
     if (rc != 0) fail(load, rc, &e);
     return NULL;
 }
