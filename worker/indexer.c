@@ -117,8 +117,9 @@ struct index_layer {
     const struct rotary *rope;
     uint32_t layer, rotated; // the rotated part of a query begins there
     bool interleaved;
-    uint32_t first, n_lines; // of indexer.rows: those that are scored now
-    uint32_t n_chunks;       // items of the longest of them
+    uint32_t row_first, n_rows; // that are projected
+    uint32_t first, n_lines;    // of indexer.rows: those that are scored now
+    uint32_t n_chunks;          // items of the longest of them
 };
 
 static void project(const struct index_layer *il, const struct matrix *w, const float *x,
@@ -126,26 +127,34 @@ static void project(const struct index_layer *il, const struct matrix *w, const 
     struct forward *f = il->f;
     struct linear l = {.ops = f->ops,
                        .w = w,
-                       .x = x,
-                       .y = y,
+                       .x = x + (size_t)il->row_first * w->n_in,
+                       .y = y + (size_t)il->row_first * w->n_out,
                        .ldx = w->n_in,
                        .ldy = w->n_out,
-                       .n_rows = f->batch.n_rows};
+                       .n_rows = il->n_rows};
     linear_run(f->pool, &l);
+}
+
+static void finish_keys(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
+    (void)thread;
+    const struct index_layer *il = context;
+    struct forward *f = il->f;
+    const struct indexer_spec *spec = &f->spec->indexer;
+    const struct norm_weights norm = {il->keys->k_norm, il->keys->k_norm_bias};
+    for (uint32_t row = il->row_first + row_begin; row < il->row_first + row_end; row++) {
+        float *k = f->indexer.k + (size_t)row * spec->dim;
+        f->ops->layer_norm(k, k, &norm, spec->dim, spec->norm_eps);
+        rotary_turn_as(&f->attn.rope, k, row, spec->interleaved);
+    }
 }
 
 static void write_keys(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct index_layer *il = context;
     struct forward *f = il->f;
-    const struct indexer_spec *spec = &f->spec->indexer;
-    const struct norm_weights norm = {il->keys->k_norm, il->keys->k_norm_bias};
     for (uint32_t row = row_begin; row < row_end; row++) {
-        float *k = f->indexer.k + (size_t)row * spec->dim;
         struct kv_place at = {il->layer, 0, f->batch.slot[row], f->batch.position[row]};
-        f->ops->layer_norm(k, k, &norm, spec->dim, spec->norm_eps);
-        rotary_turn_as(&f->attn.rope, k, row, spec->interleaved);
-        kv_write_index(&f->kv, f->ops, &at, k);
+        kv_write_index(&f->kv, f->ops, &at, f->indexer.k + (size_t)row * f->spec->indexer.dim);
     }
 }
 
@@ -249,32 +258,50 @@ static void choose_lines(struct index_layer *il, uint32_t first) {
     pool_run(f->pool, il->n_lines, choose_item, il);
 }
 
-// From the rows' compressed queries to what each that chooses has chosen.
+// From the rows' compressed queries to what each that chooses has chosen; their weights are there.
 static void choose(struct index_layer *il, const float *q_a) {
     struct forward *f = il->f;
     size_t cost = (size_t)il->shape.n_heads * (il->shape.dim + 1);
     if (f->indexer.n_rows == 0) return;
     project(il, il->q, q_a, f->indexer.q);
-    project(il, il->weights, f->all_normed, f->indexer.weights);
     pool_run_rows(f->pool, f->batch.n_rows, cost, finish_queries, il);
     for (uint32_t first = 0; first < f->indexer.n_rows; first += f->indexer.n_lines)
         choose_lines(il, first);
 }
 
-void indexer_choose(struct forward *f, uint32_t layer) {
-    const struct indexer_spec *spec = &f->spec->indexer;
+static void weigh(struct index_layer *il) {
+    struct forward *f = il->f;
+    if (f->indexer.n_rows > 0) project(il, il->weights, f->all_normed, f->indexer.weights);
+}
+
+// Of all rows.
+static struct index_layer of_keys(struct forward *f, uint32_t layer) {
     const struct index_weights *w = &forward_layer(f, layer)->index;
-    struct index_layer il = {.f = f,
-                             .keys = w,
-                             .q = &w->q,
-                             .weights = &w->weights,
-                             .shape = shape_of(f->spec),
-                             .rope = &f->attn.rope,
-                             .layer = layer,
-                             .interleaved = spec->interleaved};
+    return (struct index_layer){.f = f,
+                                .keys = w,
+                                .q = &w->q,
+                                .weights = &w->weights,
+                                .shape = shape_of(f->spec),
+                                .rope = &f->attn.rope,
+                                .layer = layer,
+                                .interleaved = f->spec->indexer.interleaved,
+                                .n_rows = f->batch.n_rows};
+}
+
+void indexer_compress(struct forward *f, uint32_t layer, uint32_t first, uint32_t n) {
+    struct index_layer il = of_keys(f, layer);
     if (!spec_layer_chooses(f->spec, layer)) return;
-    project(&il, &w->k, f->all_normed, f->indexer.k);
-    pool_run_rows(f->pool, f->batch.n_rows, (size_t)spec->dim * 4, write_keys, &il);
+    il.row_first = first;
+    il.n_rows = n;
+    project(&il, &il.keys->k, f->all_normed, f->indexer.k);
+    pool_run_rows(f->pool, n, (size_t)il.shape.dim * 4, finish_keys, &il);
+    weigh(&il);
+}
+
+void indexer_choose(struct forward *f, uint32_t layer) {
+    struct index_layer il = of_keys(f, layer);
+    if (!spec_layer_chooses(f->spec, layer)) return;
+    pool_run_rows(f->pool, il.n_rows, il.shape.dim, write_keys, &il);
     choose(&il, f->mla.q_a);
 }
 
@@ -288,6 +315,8 @@ void indexer_choose_entries(struct forward *f, uint32_t layer, const float *q_a)
                              .rope = &f->attn.compress_rope,
                              .layer = layer,
                              .rotated = f->spec->compress.dim - f->spec->rope.dim,
-                             .interleaved = f->attn.compress_rope.interleaved};
+                             .interleaved = f->attn.compress_rope.interleaved,
+                             .n_rows = f->batch.n_rows};
+    weigh(&il);
     choose(&il, q_a);
 }

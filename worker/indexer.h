@@ -27,8 +27,12 @@ struct indexer {
 void indexer_lay(struct forward *f, struct scratch *s);
 // Once a step, after batch_fill.
 void indexer_begin(struct forward *f);
+// What the index takes from normed rows [first, first + n) of all_normed: k, and weights where a
+// row of the step chooses. A rank of a TP group does it for its own rows; mla.c gathers the
+// others'.
+void indexer_compress(struct forward *f, uint32_t layer, uint32_t first, uint32_t n);
 // Behind mla_spread: writes the rows' index keys and chooses. Layers that share the choice of the
-// layer before do nothing.
+// layer before do nothing, here and there.
 void indexer_choose(struct forward *f, uint32_t layer);
 
 // Behind compress_forward, in a layer whose rows choose entries: chooses by the rows' compressed

@@ -20,6 +20,10 @@ static uint32_t expanded_dim(const struct model_spec *spec) {
     return spec->mla.nope_dim + spec->mla.value_dim;
 }
 
+static bool gathers(const struct model_spec *spec, uint32_t tp) {
+    return tp > 1 && spec->mla.kv_rank != 0 && spec->mla.q_rank != 0;
+}
+
 void mla_lay(struct forward *f, struct scratch *s) {
     const struct model_spec *spec = f->spec;
     struct mla *m = &f->mla;
@@ -28,6 +32,8 @@ void mla_lay(struct forward *f, struct scratch *s) {
     m->q_a = scratch_take(s, rows * spec->mla.q_rank, sizeof(float));
     m->q = scratch_take(s, rows * f->slice.n_heads * query_dim(spec), sizeof(float));
     m->latent = scratch_take(s, rows * latent_dim(spec), sizeof(float));
+    if (gathers(spec, f->config.layout->tp))
+        m->sent = scratch_take(s, 1, mla_bytes_max(spec, f->own_max));
     if (spec->mla.expanded)
         m->kv = scratch_take(s, rows * f->slice.n_heads * expanded_dim(spec), sizeof(float));
     else
@@ -35,14 +41,14 @@ void mla_lay(struct forward *f, struct scratch *s) {
 }
 
 bool mla_gathers(const struct forward *f) {
-    const struct model_spec *spec = f->spec;
-    return f->tp.n > 1 && spec->mla.kv_rank != 0 && spec->mla.q_rank != 0 &&
-           spec->indexer.top_k == 0;
+    return gathers(f->spec, f->tp.n);
 }
 
 size_t mla_bytes_max(const struct model_spec *spec, uint32_t own_max) {
+    const struct indexer_spec *x = &spec->indexer;
     if (spec->mla.kv_rank == 0) return 0;
-    return (size_t)own_max * (spec->mla.q_rank + latent_dim(spec)) * sizeof(float);
+    size_t index = x->top_k != 0 ? (size_t)x->dim + x->n_heads : 0;
+    return own_max * (spec->mla.q_rank + latent_dim(spec) + index) * sizeof(float);
 }
 
 struct mla_layer {
@@ -94,31 +100,56 @@ static void compress_rows(struct mla_layer *ml) {
     if (f->spec->mla.q_rank != 0) project(ml, &w->q_a, f->all_normed, f->mla.q_a);
     project(ml, &w->kv_a, f->all_normed, f->mla.latent);
     pool_run_rows(f->pool, ml->n, cost, finish_rows, ml);
+    indexer_compress(f, ml->layer, ml->first, ml->n);
 }
 
-// A message: the rows' compressed queries, then their latents.
+// What is gathered of each row: so many floats out of each of these.
+#define GATHERED_MAX 4
+struct gathered {
+    float *rows;
+    size_t floats;
+};
+
+static uint32_t find_gathered(const struct mla_layer *ml, struct gathered out[GATHERED_MAX]) {
+    const struct forward *f = ml->f;
+    const struct indexer_spec *x = &f->spec->indexer;
+    out[0] = (struct gathered){f->mla.q_a, f->spec->mla.q_rank};
+    out[1] = (struct gathered){f->mla.latent, latent_dim(f->spec)};
+    if (!spec_layer_chooses(f->spec, ml->layer)) return 2;
+    out[2] = (struct gathered){f->indexer.k, x->dim};
+    out[3] = (struct gathered){f->indexer.weights, x->n_heads};
+    return f->indexer.n_rows > 0 ? 4 : 3; // as every rank knows from the plan
+}
+
+// A message: the rows' compressed queries, then their latents, then what the index wants.
 static int gather_rows(const struct mla_layer *own, struct err_text *e) {
     struct forward *f = own->f;
     struct tp *t = &f->tp;
-    size_t q_floats = f->spec->mla.q_rank, latent_floats = latent_dim(f->spec);
+    struct gathered parts[GATHERED_MAX];
+    uint32_t n_parts = find_gathered(own, parts);
+    size_t row_floats = 0;
+    float *to = f->mla.sent;
+    for (uint32_t p = 0; p < n_parts; p++) {
+        size_t n = parts[p].floats;
+        memcpy(to, parts[p].rows + own->first * n, own->n * n * sizeof *to);
+        to += own->n * n;
+        row_floats += n;
+    }
     tp_exchange_begin(f);
     for (uint32_t i = 0; i < t->n; i++) {
-        uint32_t n = t->row_first[i + 1] - t->row_first[i];
-        t->out[i] = (struct fabric_part){.head = f->mla.q_a + own->first * q_floats,
-                                         .head_bytes = own->n * q_floats * sizeof(float),
-                                         .data = f->mla.latent + own->first * latent_floats,
-                                         .data_bytes = own->n * latent_floats * sizeof(float)};
-        t->wanted[i] = n * (q_floats + latent_floats) * sizeof(float);
+        t->out[i].data = f->mla.sent;
+        t->out[i].data_bytes = own->n * row_floats * sizeof(float);
+        t->wanted[i] = (t->row_first[i + 1] - t->row_first[i]) * row_floats * sizeof(float);
     }
     int rc = tp_exchange(f, FABRIC_GATHER, tp_block(own->layer, TP_ATTN), e);
     if (rc != 0) return rc;
     for (uint32_t i = 0; i < t->n; i++) {
         size_t first = t->row_first[i], n = t->row_first[i + 1] - first;
-        const float *x = (const float *)t->in[i].data;
+        const float *from = (const float *)t->in[i].data;
         if (i == t->index || n == 0) continue;
-        memcpy(f->mla.q_a + first * q_floats, x, n * q_floats * sizeof *x);
-        memcpy(f->mla.latent + first * latent_floats, x + n * q_floats,
-               n * latent_floats * sizeof *x);
+        for (uint32_t p = 0; p < n_parts; from += n * parts[p].floats, p++)
+            memcpy(parts[p].rows + first * parts[p].floats, from,
+                   n * parts[p].floats * sizeof *from);
     }
     tp_release(f);
     return 0;
@@ -203,11 +234,11 @@ static void spread_expanded(struct mla_layer *ml) {
 
 int mla_spread(struct forward *f, uint32_t layer, struct err_text *e) {
     struct mla_layer ml = {f, forward_layer(f, layer), layer, 0, f->batch.n_rows}, own = ml;
-    bool gathers = mla_gathers(f);
+    bool alone = !mla_gathers(f);
     own.first = f->own_first;
     own.n = f->n_own;
-    compress_rows(gathers ? &own : &ml);
-    int rc = gathers ? gather_rows(&own, e) : 0;
+    compress_rows(alone ? &ml : &own);
+    int rc = alone ? 0 : gather_rows(&own, e);
     if (rc != 0) return rc;
     project(&ml, &ml.w->mla.q, f->spec->mla.q_rank != 0 ? f->mla.q_a : f->all_normed, f->mla.q);
     if (f->spec->mla.expanded)

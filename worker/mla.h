@@ -22,12 +22,13 @@ struct mla {
     float *latent; // [rows_max, kv_rank + rope.dim]
     float *kv;     // expanded: [rows_max, n_heads * (nope_dim + value_dim)]
     float *out;    // absorbed: [rows_max, n_heads * value_dim]
+    float *sent;   // in a TP group: [own_max] rows of all that is gathered
 };
 
 void mla_lay(struct forward *f, struct scratch *s);
 // Whether the ranks of a TP group compress their own rows only, and gather queries and latents
-// instead of normed rows: with compressed queries nothing else reads those, but the index of sparse
-// attention.
+// instead of normed rows: with compressed queries nothing else reads those. The index of sparse
+// attention does, but what it makes of them is gathered as well, in layers that choose.
 bool mla_gathers(const struct forward *f);
 // From all_normed (of the own rows alone, where mla_gathers): queries to where attention reads
 // them, keys and values into the pages.

@@ -5,7 +5,8 @@
 // tp_reduce, after which each owner has its rows' sums, in the order of docs/arithmetic.md.
 // Messages are bare float32, row by row: both sides know from the plan how many there are, and
 // where there are none nothing is sent. Latent attention with compressed queries gathers what its
-// rows are compressed to instead, which is less (mla.c). Engine thread only.
+// rows are compressed to instead, and what its index makes of them, which is less (mla.c). Engine
+// thread only.
 #ifndef MOESAIC_WORKER_TP_H
 #define MOESAIC_WORKER_TP_H
 

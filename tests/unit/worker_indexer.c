@@ -82,13 +82,22 @@ struct way {
     struct serve_way serve;
 };
 
-static void answer(struct serve_token *out, const struct way *way, enum dtype kv_dtype) {
+// The second has layers that share a choice.
+static const struct subject {
+    const char *folder;
+    enum dtype kv_dtype;
+    uint32_t n_prompt;
+} subjects[] = {{TEST_DATA "/models/deepseek-v32", DTYPE_F32, PROMPT},
+                {TEST_DATA "/models/glm5", DTYPE_BF16, 500},
+                {TEST_DATA "/models/deepseek-v32", DTYPE_I8, PROMPT}};
+
+static void answer(struct serve_token *out, const struct way *way, const struct subject *subject) {
     struct model_spec spec;
     struct layout layout;
-    struct weights *weights[2];
+    struct weights *weights[4];
     struct err_text e;
     static uint32_t prompt[PROMPT];
-    const char *folder = TEST_DATA "/models/deepseek-v32";
+    const char *folder = subject->folder;
     ck_assert_msg(spec_load(&spec, folder, &e) == 0, "%s", e.text);
     layout = (struct layout){.n_ranks = way->n_ranks,
                              .pp = 1,
@@ -112,14 +121,14 @@ static void answer(struct serve_token *out, const struct way *way, enum dtype kv
         .n_threads = way->n_threads,
         .n_slots = 2,
         .rows_max = PROMPT,
-        .max_model_len = PROMPT + ANSWER,
+        .max_model_len = subject->n_prompt + ANSWER,
         .kv_blocks = (PROMPT + ANSWER) / KV_BLOCK_TOKENS + 1,
-        .kv_dtype = kv_dtype,
+        .kv_dtype = subject->kv_dtype,
     });
     for (uint32_t i = 0; i < PROMPT; i++)
         prompt[i] = i * 37 % 101 + i % 11;
     struct serve_request request = {.prompt = prompt,
-                                    .n_prompt = PROMPT,
+                                    .n_prompt = subject->n_prompt,
                                     .n_generate = ANSWER,
                                     .sampling = MOESAIC__STEP__V1__SAMPLING__INIT};
     serve(ranks, &way->serve, &(struct serve_batch){&request, 1, out, ANSWER, NULL, NULL});
@@ -134,14 +143,14 @@ START_TEST(a_long_request_of_sparse_attention_has_one_answer) {
         {"auto", 1, 1, 3, {.chunk = PROMPT, .n_together = 1}},
         {"auto", 2, 1, 2, {.chunk = 97, .mixed = true, .n_together = 1, .page_seed = 5}},
         {"auto", 2, 2, 2, {.chunk = 350, .n_together = 1}},
+        {"auto", 4, 4, 1, {.chunk = 333, .n_together = 1}},
         {"avx2", 1, 1, 2, {.chunk = 16, .n_together = 1}},
     };
-    const enum dtype types[] = {DTYPE_F32, DTYPE_I8};
     struct serve_token first[ANSWER], other[ANSWER];
-    answer(first, &ways[0], types[_i]);
+    answer(first, &ways[0], &subjects[_i]);
     for (size_t i = 1; i < sizeof ways / sizeof *ways; i++) {
         if (kernel_ops_select(ways[i].table) == NULL) continue;
-        answer(other, &ways[i], types[_i]);
+        answer(other, &ways[i], &subjects[_i]);
         for (int t = 0; t < ANSWER; t++)
             ck_assert_msg(first[t].token == other[t].token && first[t].digest == other[t].digest,
                           "way %zu token %d", i, t);
@@ -155,7 +164,8 @@ int main(void) {
     tcase_add_test(c, the_best_are_chosen_in_ascending_order_of_position);
     tcase_add_test(c, of_equal_scores_the_lowest_positions_are_chosen);
     tcase_add_test(c, scores_that_are_no_numbers_are_chosen_last);
-    tcase_add_loop_test(c, a_long_request_of_sparse_attention_has_one_answer, 0, 2);
+    tcase_add_loop_test(c, a_long_request_of_sparse_attention_has_one_answer, 0,
+                        (int)(sizeof subjects / sizeof *subjects));
     Suite *s = suite_create("worker_indexer");
     suite_add_tcase(s, c);
     return suite_run(s);
