@@ -67,7 +67,8 @@ size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim) {
     return ATTEND_TILE_MAX * (ATTN_PARTITION_TOKENS + padded) + n_bunch * padded;
 }
 
-// For each query of a tile scores and both sums, and four blocks of keys with their tokens in lanes.
+// For each query of a tile scores and both sums, and four blocks of keys with their tokens in
+// lanes.
 size_t attend_latent_scratch_floats(uint32_t key_dim, uint32_t value_dim) {
     size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
     return LATENT_TILE_MAX * (ATTN_PARTITION_TOKENS + 2 * padded) +

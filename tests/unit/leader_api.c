@@ -26,15 +26,20 @@ struct house {
     uint16_t port;
 };
 
-// Starts everything; the test sets up the script's behaviour and limits first.
-static void house_start_guarded(struct house *h, const struct toy_house_config *toy,
-                                const struct keys *keys) {
+// Of a house that started: from here on other threads read what it serves.
+static void house_open(struct house *h, const struct keys *keys) {
     struct err_text e = {""};
-    toy_house_start(&h->toy, toy);
     h->toy.serving->keys = keys;
     struct api_config config = {
         .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256, .timeout_s = 75};
     ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
+}
+
+// Starts everything; the test sets up the script's behaviour and limits first.
+static void house_start_guarded(struct house *h, const struct toy_house_config *toy,
+                                const struct keys *keys) {
+    toy_house_start(&h->toy, toy);
+    house_open(h, keys);
 }
 
 static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
@@ -280,10 +285,10 @@ START_TEST(a_template_that_exceeds_its_limits_is_told_apart_from_a_long_prompt) 
     struct house h;
     struct chat_template *t = NULL;
     struct err_text e;
-    house_start(&h, (struct toy_script){0}, 64);
     ck_assert_int_eq(chat_template_parse(&t, endless, sizeof endless - 1, &e), 0);
-    const struct chat_template *own = h.toy.serving->chat_template;
+    toy_house_start(&h.toy, &(struct toy_house_config){MODEL, {0}, 64, 256});
     h.toy.serving->chat_template = t;
+    house_open(&h, NULL);
     json_t *r = post(&h, CHAT, "{" HELLO "}", 400);
     ck_assert_str_eq(string_at(r, "error", "message"),
                      "'messages' cannot be rendered: chat template: rendering takes more than "
@@ -291,9 +296,8 @@ START_TEST(a_template_that_exceeds_its_limits_is_told_apart_from_a_long_prompt) 
     ck_assert_str_eq(string_at(r, "error", "param"), "messages");
     ck_assert(json_is_null(json_object_get(json_object_get(r, "error"), "code")));
     json_decref(r);
-    h.toy.serving->chat_template = own;
-    chat_template_destroy(t);
     house_stop(&h);
+    chat_template_destroy(t);
 }
 END_TEST
 
