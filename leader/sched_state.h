@@ -47,12 +47,11 @@ struct seq {
     uint32_t n_published;  // of them, from the first on, that are full and looked at
     struct prefix prefix;  // what is before the next one
     // Of a model with states; positions are where one stands or can be found.
-    uint32_t restored;  // the snapshot that its first run begins from
-    uint32_t n_saved;   // the last position at which its state was kept, or that it began from
-    uint32_t held;      // the snapshot that is written with tokens that are not known yet,
-    uint32_t held_end;  // its position,
-    uint64_t held_step; // and the step
-    uint32_t blocks[];  // [n_blocks_max], the block table
+    uint32_t restored; // the snapshot that its first run begins from
+    uint32_t n_saved;  // the last position at which its state was kept, or that it began from
+    uint32_t held;     // the snapshot that is written with tokens that are not known yet,
+    uint32_t held_end; // and its position
+    uint32_t blocks[]; // [n_blocks_max], the block table
 };
 
 struct sched_rank {

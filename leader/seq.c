@@ -199,7 +199,7 @@ void seq_take_block(struct sched *s, struct seq *q) {
 static void bind_held(struct sched *s, struct seq *q) {
     struct snapshots *x = &s->ranks[q->rank].snapshots;
     if (snapshots_find(x, q->prefix.id) == SNAPSHOT_NONE)
-        snapshots_bind(x, q->held, q->prefix.id, q->held_step);
+        snapshots_bind(x, q->held, q->prefix.id);
     else
         snapshots_give(x, q->held);
     q->held = SNAPSHOT_NONE;
@@ -244,9 +244,8 @@ uint32_t seq_save(struct sched *s, struct seq *q, uint64_t step) {
         return SNAPSHOT_NONE;
     }
     check(q->held == SNAPSHOT_NONE);
-    q->held = snapshots_take(x);
+    q->held = snapshots_take(x, step);
     q->held_end = q->n_planned;
-    q->held_step = step;
     place = q->held;
     if (known && place != SNAPSHOT_NONE) bind_held(s, q);
     return place;

@@ -72,12 +72,17 @@ static void unbind(struct snapshots *x, uint32_t place) {
 
 // --- lives of places
 
-uint32_t snapshots_take(struct snapshots *x) {
+// What this step writes already stands where it was bound, at the end, or in front, where it was
+// given back or forgotten in the same step: the walk is no longer than the step has saves.
+uint32_t snapshots_take(struct snapshots *x, uint64_t step) {
     uint32_t place = x->n == 0 ? SNAPSHOT_NONE : x->first;
+    while (place != SNAPSHOT_NONE && x->places[place].step == step)
+        place = x->places[place].next;
     if (place == SNAPSHOT_NONE) return place;
     unlink_place(x, place);
     unbind(x, place);
     x->places[place].held = true;
+    x->places[place].step = step;
     x->n_held++;
     return place;
 }
@@ -89,14 +94,13 @@ void snapshots_give(struct snapshots *x, uint32_t place) {
     link_place(x, place, false);
 }
 
-void snapshots_bind(struct snapshots *x, uint32_t place, uint64_t contents, uint64_t step) {
+void snapshots_bind(struct snapshots *x, uint32_t place, uint64_t contents) {
     check(place < x->n && x->places[place].held && contents != 0);
     check(snapshots_find(x, contents) == SNAPSHOT_NONE);
     uint32_t *bucket = bucket_of(x, contents);
     struct snapshot *p = &x->places[place];
     p->held = false;
     p->contents = contents;
-    p->step = step;
     p->next_in_chain = *bucket;
     *bucket = place;
     x->n_held--;

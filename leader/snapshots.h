@@ -8,9 +8,9 @@
 // is before and after it in the walk.
 //
 // A place is free, held by the sequence whose state is on its way to it while its newest tokens are
-// not known, or bound to contents. Free ones are taken first, then the one used longest ago. A rank
-// reads the snapshots of a step before it writes those of that step, so a place may be taken
-// that the same step reads.
+// not known, or bound to contents. Free ones are taken first, then the one used longest ago, but
+// none twice in a step: a rank writes all of them after the step's rows, in no order. It reads
+// those of a step before it writes any, so a place may be taken that the same step reads.
 #ifndef MOESAIC_LEADER_SNAPSHOTS_H
 #define MOESAIC_LEADER_SNAPSHOTS_H
 
@@ -23,7 +23,7 @@
 
 struct snapshot {
     uint64_t contents;      // 0 = free or held
-    uint64_t step;          // that writes it
+    uint64_t step;          // that writes it last; 0 = none did
     uint32_t prev, next;    // of those that can be taken, while not held
     uint32_t next_in_chain; // of its bucket, while bound
     bool held;
@@ -40,11 +40,12 @@ struct snapshots {
 int snapshots_init(struct snapshots *x, uint32_t n); // ERR_FATAL_NOMEM; n may be 0
 void snapshots_finish(struct snapshots *x);
 
-// A place to write to, held from now on; SNAPSHOT_NONE when all are held.
-uint32_t snapshots_take(struct snapshots *x);
+// A place for this step to write to, held from now on. SNAPSHOT_NONE: all are held, or written by
+// this step already.
+uint32_t snapshots_take(struct snapshots *x, uint64_t step);
 void snapshots_give(struct snapshots *x, uint32_t place); // held in vain: it is free
-// A held place gets, in this step, the state behind these contents, which no other place has.
-void snapshots_bind(struct snapshots *x, uint32_t place, uint64_t contents, uint64_t step);
+// A held place has, after its step, the state behind these contents, which no other place has.
+void snapshots_bind(struct snapshots *x, uint32_t place, uint64_t contents);
 
 // The place with the state behind these contents, or SNAPSHOT_NONE.
 uint32_t snapshots_find(const struct snapshots *x, uint64_t contents);

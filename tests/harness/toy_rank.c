@@ -24,6 +24,7 @@ struct toy_rank {
     uint32_t *pages; // [kv_blocks][16]
     struct toy_slot *slots;
     struct toy_state *snapshots; // [snapshots]
+    uint64_t *written;           // [snapshots] the step that wrote it last
     bool *in_step;               // [n_slots]
     uint64_t n_steps, n_idle, last_step;
 };
@@ -34,6 +35,7 @@ struct toy_rank *toy_create(const struct toy_config *config) {
     t->pages = calloc((size_t)config->kv_blocks * KV_BLOCK_TOKENS, sizeof *t->pages);
     t->slots = calloc(config->n_slots, sizeof *t->slots);
     t->snapshots = calloc(config->snapshots + 1, sizeof *t->snapshots);
+    t->written = calloc(config->snapshots + 1, sizeof *t->written);
     t->in_step = calloc(config->n_slots, sizeof *t->in_step);
     for (uint32_t i = 0; i < config->n_slots; i++)
         t->slots[i].blocks = calloc(config->max_model_len / KV_BLOCK_TOKENS + 1, sizeof(uint32_t));
@@ -46,6 +48,7 @@ void toy_destroy(struct toy_rank *t) {
         free(t->slots[i].blocks);
     free(t->slots);
     free(t->snapshots);
+    free(t->written);
     free(t->in_step);
     free(t->pages);
     free(t);
@@ -77,19 +80,26 @@ static uint32_t *cell(const struct toy_rank *t, const struct toy_slot *s, uint32
 static void restore(struct toy_rank *t, const Moesaic__Step__V1__PlanSeq *p) {
     check(p->slot < t->config.n_slots);
     struct toy_state *state = &t->slots[p->slot].state;
-    check(p->from_snapshot <= t->config.snapshots && p->to_snapshot <= t->config.snapshots);
-    if (p->from_snapshot != 0)
+    check(p->from_snapshot <= t->config.snapshots);
+    if (p->from_snapshot != 0) {
         *state = t->snapshots[p->from_snapshot - 1];
-    else if (p->position == 0)
+        check(t->config.stateful && state->end != 0);
+    } else if (p->position == 0) {
         *state = (struct toy_state){0};
+    }
     check(!t->config.stateful || state->end == p->position);
 }
 
-// After all rows of the step.
-static void save(struct toy_rank *t, const Moesaic__Step__V1__PlanSeq *p) {
+// After all rows of the step; as strict as a worker, which refuses such plans.
+static void save(struct toy_rank *t, const Moesaic__Step__V1__PlanSeq *p, uint64_t step) {
     if (p->to_snapshot == 0) return;
-    check(t->slots[p->slot].state.end % KV_BLOCK_TOKENS == 0);
-    t->snapshots[p->to_snapshot - 1] = t->slots[p->slot].state;
+    uint32_t n_rows = p->token_from_slot ? 1 : (uint32_t)p->n_tokens;
+    const struct toy_state *state = &t->slots[p->slot].state;
+    check(t->config.stateful && p->to_snapshot <= t->config.snapshots);
+    check(state->end == p->position + n_rows && state->end % KV_BLOCK_TOKENS == 0);
+    check(t->written[p->to_snapshot - 1] != step); // two runs would race
+    t->written[p->to_snapshot - 1] = step;
+    t->snapshots[p->to_snapshot - 1] = *state;
 }
 
 static void write_rows(struct toy_rank *t, struct toy_slot *s, const Moesaic__Step__V1__PlanSeq *p,
@@ -212,7 +222,7 @@ uint8_t *toy_step(struct toy_rank *t, const uint8_t *plan, size_t plan_bytes,
         if (q->sampling != NULL) sample(t, &t->slots[q->slot], q, row);
     }
     for (size_t i = 0; i < p->n_seqs; i++)
-        save(t, p->seqs[i]);
+        save(t, p->seqs[i], p->step);
     check(n_rows <= t->config.rows_max);
     result.epoch = p->epoch;
     result.step = t->last_step = p->step;

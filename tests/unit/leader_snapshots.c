@@ -10,8 +10,10 @@
 // --- the accounts
 
 static struct snapshots x;
+static uint64_t step; // each place is taken in a step of its own
 
 static void begin(uint32_t n) {
+    step = 0;
     ck_assert_int_eq(snapshots_init(&x, n), 0);
 }
 
@@ -22,9 +24,9 @@ static void end(void) {
 }
 
 static uint32_t keep(uint64_t contents) {
-    uint32_t place = snapshots_take(&x);
+    uint32_t place = snapshots_take(&x, ++step);
     ck_assert_uint_ne(place, SNAPSHOT_NONE);
-    snapshots_bind(&x, place, contents, 1);
+    snapshots_bind(&x, place, contents);
     return place;
 }
 
@@ -58,18 +60,35 @@ END_TEST
 
 START_TEST(what_is_held_is_neither_found_nor_taken) {
     begin(2);
-    uint32_t a = snapshots_take(&x), b = snapshots_take(&x);
+    uint32_t a = snapshots_take(&x, ++step), b = snapshots_take(&x, ++step);
     ck_assert_uint_ne(a, b);
-    ck_assert_uint_eq(snapshots_take(&x), SNAPSHOT_NONE);
+    ck_assert_uint_eq(snapshots_take(&x, ++step), SNAPSHOT_NONE);
     snapshots_give(&x, b);
-    ck_assert_uint_eq(snapshots_take(&x), b);
-    snapshots_bind(&x, a, 7, 1);
+    ck_assert_uint_eq(snapshots_take(&x, ++step), b);
+    snapshots_bind(&x, a, 7);
     ck_assert_uint_eq(snapshots_find(&x, 7), a);
     snapshots_give(&x, b);
     end();
     begin(0); // a model without states, or no room
-    ck_assert_uint_eq(snapshots_take(&x), SNAPSHOT_NONE);
+    ck_assert_uint_eq(snapshots_take(&x, ++step), SNAPSHOT_NONE);
     ck_assert_uint_eq(snapshots_find(&x, 7), SNAPSHOT_NONE);
+    end();
+}
+END_TEST
+
+// Bound at once, forgotten as its block is taken, or given back: it is on its way all the same.
+START_TEST(no_place_is_taken_twice_in_a_step) {
+    begin(3);
+    uint32_t a = snapshots_take(&x, 5), b = snapshots_take(&x, 5), c = snapshots_take(&x, 5);
+    snapshots_bind(&x, a, 10);
+    snapshots_bind(&x, b, 11);
+    snapshots_forget(&x, 11);
+    snapshots_give(&x, c);
+    ck_assert_uint_eq(snapshots_take(&x, 5), SNAPSHOT_NONE);
+    ck_assert_uint_eq(snapshots_find(&x, 10), a); // nor is one lost for it
+    ck_assert_uint_eq(snapshots_take(&x, 6), c);
+    ck_assert_uint_eq(snapshots_take(&x, 6), b);
+    ck_assert_uint_eq(snapshots_take(&x, 6), a);
     end();
 }
 END_TEST
@@ -283,10 +302,12 @@ END_TEST
 
 // All kinds of requests, aborts and a lost group, checked after each step.
 START_TEST(a_crowd_is_answered_as_each_alone_and_the_books_balance) {
-    for (uint32_t round = 0; round < 4; round++) {
+    static const uint32_t places[] = {1, 8, 15, 22, 1, 2, 2, 3};
+    static const uint32_t every[] = {16, 32, 64, 128, 32, 16, 64, 16};
+    for (uint32_t round = 0; round < 8; round++) {
         static struct sink k[CROWD];
         static struct toy_answer a[CROWD];
-        group_start_stateful(&g, 1 + 7 * round, 16 << round, 1 + round % 2);
+        group_start_stateful(&g, places[round], every[round], 1 + round % 2);
         g.rng = round;
         group_form(&g, 40);
         for (uint32_t i = 0; i < CROWD; i++) {
@@ -319,6 +340,7 @@ int main(void) {
     tcase_add_test(t, the_one_used_longest_ago_is_written_next);
     tcase_add_test(t, a_place_without_contents_is_written_first);
     tcase_add_test(t, what_is_held_is_neither_found_nor_taken);
+    tcase_add_test(t, no_place_is_taken_twice_in_a_step);
     tcase_add_test(t, the_recount_sees_what_does_not_add_up);
     tcase_add_test(t, a_prompt_is_begun_from_the_last_state_that_was_kept_of_it);
     tcase_add_test(t, states_that_stand_close_together_are_not_kept);
