@@ -137,6 +137,12 @@ static void io_lost(void *context, bool on_purpose, const char *reason) {
     if (was_ready) atomic_store(&l->takes_until_ns, on_purpose ? 0 : sched_deadline(l->sched));
 }
 
+// Also when the group was lost before, by another's death: until the next one is ready.
+static void io_left(void *context) {
+    struct leader *l = context;
+    atomic_store(&l->takes_until_ns, 0);
+}
+
 // --- making and unmaking
 
 static int check_number(const char *name, uint64_t value, uint64_t least, uint64_t most,
@@ -204,7 +210,7 @@ static struct sched_config sched_config_of(const struct leader_config *c) {
 static int create_parts(struct leader *l, struct err_text *e) {
     struct sched_config shape = sched_config_of(&l->config);
     struct members_io io = {l,          io_send, io_drop,  io_begin, io_check_address,
-                            io_connect, io_end,  io_ready, io_lost};
+                            io_connect, io_end,  io_ready, io_lost,  io_left};
     struct members_config members = {.env = l->config.env, .io = io, .leader = &l->config};
     int err = ring_create(&l->mail, REQUESTS_LIVE_MAX + MAIL_RESERVE, sizeof(struct mail));
     if (err != 0) return err_set(e, err, "no memory for the mailbox");

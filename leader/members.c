@@ -110,6 +110,7 @@ void member_lose(struct members *m, struct member *k, const char *reason) {
     member_move(m, k, MEMBER_LOST);
     k->leaving = false;
     form_close(m, k, text);
+    if (m->leaving) m->config.io.left(m->config.io.context);
 }
 
 void member_drop(struct members *m, struct member *k, bool refused, const char *reason) {

@@ -48,6 +48,9 @@ struct members_io {
     // DP group, [layout.dp]. on_purpose: because a worker or the leader leaves.
     int (*ready)(void *context, uint64_t epoch, const struct rank_room *rooms);
     void (*lost)(void *context, bool on_purpose, const char *reason);
+    // A worker left on purpose, of the ready group or of one that is to form: nobody knows whether
+    // another comes in its place.
+    void (*left)(void *context);
 };
 
 struct members_config {

@@ -119,6 +119,11 @@ static void io_lost(void *context, bool on_purpose, const char *reason) {
     snprintf(f->lost_reason, sizeof f->lost_reason, "%s", reason);
 }
 
+static void io_left(void *context) {
+    struct fake_cluster *f = context;
+    f->n_left++;
+}
+
 void fake_start(struct fake_cluster *f, uint32_t n_ranks) {
     const struct layout layout = layout_even(n_ranks);
     fake_start_layout(f, &layout);
@@ -145,7 +150,7 @@ void fake_start_layout(struct fake_cluster *f, const struct layout *layout) {
                                        .step_timeout_ns = 10 * NS_PER_S,
                                        .recovery_timeout_ns = 30 * NS_PER_S};
     struct members_io io = {f,          io_send, io_drop,  io_begin, NULL,
-                            io_connect, io_end,  io_ready, io_lost};
+                            io_connect, io_end,  io_ready, io_lost,  io_left};
     struct members_config config = {.env = &f->env.env, .io = io, .leader = &f->leader};
     check(members_create(&f->members, &config, NULL) == 0);
 }

@@ -31,7 +31,7 @@ struct fake_cluster {
     struct model_spec spec;
     struct members *members;
     struct fake_peer peers[FAKE_PEERS_MAX];
-    uint32_t n_begin, n_connect, n_end, n_ready, n_lost;
+    uint32_t n_begin, n_connect, n_end, n_ready, n_lost, n_left;
     bool open; // begin was called, end was not
     int begin_error, connect_error, ready_error;
     uint32_t kv_blocks[FAKE_RANKS_MAX], snapshots[FAKE_RANKS_MAX]; // as last told by ready

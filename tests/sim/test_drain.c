@@ -70,6 +70,55 @@ START_TEST(a_drained_worker_ends_no_request_and_the_queue_goes_on_with_the_next_
 }
 END_TEST
 
+static bool none_is_ready(void *arg) {
+    const struct cluster *c = arg;
+    return !leader_ready(c->leader);
+}
+
+// Of two workers one has left and the other is dead. New requests are for a group that nobody may
+// bring; the old ones wait for it, as ever.
+static void expect_only_the_old_ones_wait(struct cluster *c, struct turn *turns) {
+    ck_assert_int_eq(sim_run_until(c->sim, sim_now_ns(c->sim) + 20 * NS_PER_S, worker_left, c),
+                     SIM_UNTIL);
+    cluster_start_worker(c, 0); // which is not enough; the leader has heard of all by then
+    ck_assert_int_eq(sim_run(c->sim, sim_now_ns(c->sim) + 2 * NS_PER_S), SIM_TIME);
+    ck_assert(!leader_ready(c->leader) && !leader_takes(c->leader));
+    ck_assert_uint_lt(c->n_ended, N_JOBS);
+    cluster_start_worker(c, 1);
+    ck_assert_int_eq(cluster_run(c, NO_DEADLINE), SIM_UNTIL);
+    ck_assert_int_eq(c->check_result, 0);
+    cluster_destroy(c);
+    check_all_answered(turns);
+}
+
+START_TEST(nothing_new_is_taken_when_another_worker_dies_while_one_drains) {
+    struct cluster c;
+    static struct turn turns[N_JOBS];
+    uint64_t seed = 90 + (uint64_t)_i;
+    start(&c, turns, seed);
+    cluster_drain_worker(&c, (uint32_t)(seed % 2));
+    ck_assert_int_eq(sim_run_until(c.sim, sim_now_ns(c.sim) + 20 * NS_PER_S, none_is_ready, &c),
+                     SIM_UNTIL);
+    ck_assert(!sim_done(c.workers[seed % 2])); // what runs still needs it
+    cluster_kill_worker(&c, (uint32_t)((seed + 1) % 2));
+    expect_only_the_old_ones_wait(&c, turns);
+}
+END_TEST
+
+START_TEST(nothing_new_is_taken_when_a_worker_leaves_a_group_that_forms_again) {
+    struct cluster c;
+    static struct turn turns[N_JOBS];
+    uint64_t seed = 94 + (uint64_t)_i;
+    start(&c, turns, seed);
+    cluster_kill_worker(&c, (uint32_t)((seed + 1) % 2));
+    ck_assert_int_eq(sim_run_until(c.sim, sim_now_ns(c.sim) + 20 * NS_PER_S, none_is_ready, &c),
+                     SIM_UNTIL);
+    ck_assert(leader_takes(c.leader)); // another one may come, and the survivor waits for it
+    cluster_drain_worker(&c, (uint32_t)(seed % 2));
+    expect_only_the_old_ones_wait(&c, turns);
+}
+END_TEST
+
 START_TEST(a_leader_that_leaves_too_keeps_its_workers_until_the_queue_is_empty) {
     struct cluster c;
     static struct turn turns[N_JOBS];
@@ -97,6 +146,10 @@ int main(void) {
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(
         tcase, a_drained_worker_ends_no_request_and_the_queue_goes_on_with_the_next_one, 0, 4);
+    tcase_add_loop_test(tcase, nothing_new_is_taken_when_another_worker_dies_while_one_drains, 0,
+                        4);
+    tcase_add_loop_test(tcase, nothing_new_is_taken_when_a_worker_leaves_a_group_that_forms_again,
+                        0, 4);
     tcase_add_loop_test(tcase, a_leader_that_leaves_too_keeps_its_workers_until_the_queue_is_empty,
                         0, 4);
     Suite *suite = suite_create("sim_drain");

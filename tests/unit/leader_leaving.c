@@ -16,11 +16,12 @@ START_TEST(leaving_waits_until_no_request_needs_the_worker) {
     ck_assert(!members_ready(f.members));
     members_sentence(f.members, text, sizeof text);
     ck_assert_str_eq(text, "1 of 2 workers leave when the running requests have ended");
-    ck_assert_uint_eq(f.n_lost, 0);
+    ck_assert_uint_eq(f.n_lost + f.n_left, 0);
     ck_assert_uint_eq(f.peers[2].n_leave + f.peers[2].n_drop, 0);
     members_let_go(f.members);
     ck_assert(!members_leaving(f.members));
     ck_assert_uint_eq(f.n_lost, 1);
+    ck_assert_uint_eq(f.n_left, 1);
     ck_assert_uint_eq(f.peers[1].n_close, 1);
     ck_assert_uint_eq(f.peers[1].n_drop, 0);
     ck_assert_uint_eq(f.peers[2].n_close, 1);
@@ -44,8 +45,10 @@ START_TEST(leaving_ends_with_the_group_when_that_breaks_first) {
     fake_group(&f);
     fake_leaving(&f, 1, true);
     members_break(f.members, "a step was late");
+    ck_assert_uint_eq(f.n_left, 0);
     fake_pass(&f, MEMBER_SETTLE_NS);
     fake_tick(&f);
+    ck_assert_uint_eq(f.n_left, 1);
     ck_assert_uint_eq(f.peers[1].n_leave, 1);
     ck_assert_int_eq(fake_state(&f, 0), MEMBER_LOST);
     ck_assert_uint_eq(f.peers[2].n_form, 1); // of the group that there was
@@ -59,11 +62,13 @@ START_TEST(leaving_is_at_once_where_nothing_runs_or_nothing_is_waited_for) {
     fake_loaded(&f, 1, 10);
     fake_leaving(&f, 1, true);
     ck_assert_int_eq(fake_state(&f, 0), MEMBER_LOST);
+    ck_assert_uint_eq(f.n_left, 1);
     fake_finish(&f);
     fake_start(&f, 2);
     fake_group(&f);
     fake_leaving(&f, 1, false);
     ck_assert_uint_eq(f.n_lost, 1);
+    ck_assert_uint_eq(f.n_left, 1);
     ck_assert_int_eq(fake_state(&f, 0), MEMBER_LOST);
     ck_assert_uint_eq(f.peers[1].n_leave, 0);
     fake_finish(&f);
