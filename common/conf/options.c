@@ -212,21 +212,33 @@ static bool is_flag(const struct parse *p, const char *text) {
     return text[0] == '-' && option_is_foreign(p->table, name, &flag);
 }
 
-static bool takes_positional(const struct parse *p, const char *text) {
-    return p->positional != NULL && *p->positional == NULL && text[0] != '-';
-}
-
-// A number or a yes; anything else may be the model, whose flag was left out.
-static bool looks_like_value(const char *text) {
+static bool is_yes_or_no(const char *text) {
     static const char *const words[] = {"true", "false", "yes", "no", "on", "off"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         if (strcmp(text, words[i]) == 0) return true;
     }
-    return isdigit((unsigned char)text[0]) != 0;
+    return false;
+}
+
+// A number or a yes; anything else may be the model, whose flag was left out.
+static bool looks_like_value(const char *text) {
+    return is_yes_or_no(text) || isdigit((unsigned char)text[0]) != 0;
+}
+
+// And nothing more than that: a folder or a prompt may begin with a digit.
+static bool is_plain_value(const char *text) {
+    bool number = isdigit((unsigned char)text[0]) && text[strspn(text, "0123456789.")] == '\0';
+    return number || is_yes_or_no(text);
 }
 
 // before: the flag before it if that took no value, or NULL: whoever wrote a value behind it
 // thought that it would.
+static bool takes_positional(const struct parse *p, const char *text, const char *before) {
+    return p->positional != NULL && *p->positional == NULL && text[0] != '-' &&
+           (before == NULL || !is_plain_value(text));
+}
+
+// before: as above.
 static int refuse_positional(const struct parse *p, const char *text, const char *before,
                              struct err_text *e) {
     if (before != NULL && looks_like_value(text))
@@ -242,7 +254,7 @@ static int refuse_positional(const struct parse *p, const char *text, const char
 static int parse_flags(struct parse *p, const char *const *argv, struct err_text *e) {
     const char *before = NULL; // the flag before argv[0] that took no value
     while (*argv != NULL) {
-        if (takes_positional(p, *argv)) {
+        if (takes_positional(p, *argv, before)) {
             *p->positional = *argv++;
             before = NULL;
             continue;

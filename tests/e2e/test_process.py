@@ -114,6 +114,7 @@ def test_moectl_takes_its_word_wherever_it_stands():
     done = subprocess.run([BUILD / "moectl", "plan", *wanted], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout.startswith("layout of 2 workers: pp 1 dp 1 tp 2 ep 2 etp 1\n"), done
     for command, says in ((["plan", MODEL, "-ep", "3"], "-ep: takes no value; did you mean --expert-parallel-size 3?"),
+                          (["plan", "-ep", "3", MODEL], "-ep: takes no value; did you mean --expert-parallel-size 3?"),
                           (["chat", "What", "is"], '"is" stands where a flag should, as "What" is already there: a text with blanks needs quotes'),
                           (["plan", "--workers", "2"], "plan: needs a FOLDER, the model's; moectl --help lists all commands"),
                           (["status", "now"], "status: takes no argument; moectl --help lists all commands")):

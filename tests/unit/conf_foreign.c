@@ -348,6 +348,18 @@ START_TEST(a_value_behind_a_flag_that_takes_none_is_the_flags_fault) {
     refused(LIST("--digest=true", "3"), "\"3\" is not a flag; to serve a model use");
     ck_assert_int_eq(parse_ctl(&ctl, LIST("-ep", "3"), NULL), ERR_FATAL_CONFIG);
     ck_assert_str_eq(err.text, "-ep: takes no value; did you mean --expert-parallel-size 3?");
+    const char *word = NULL; // nor is it the one word that may stand there, whatever follows
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-ep", "3", "/m"), &word), ERR_FATAL_CONFIG);
+    ck_assert_str_eq(err.text, "-ep: takes no value; did you mean --expert-parallel-size 3?");
+    ck_assert_ptr_null(word);
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("/m", "-ep", "3"), &word), ERR_FATAL_CONFIG);
+    ck_assert_str_eq(err.text, "-ep: takes no value; did you mean --expert-parallel-size 3?");
+    word = NULL;
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-ep", "/m", "-tp", "2"), &word), 0);
+    ck_assert_str_eq(word, "/m");
+    word = NULL;
+    ck_assert_int_eq(parse_ctl(&ctl, LIST("-ep", "3b-moe"), &word), 0);
+    ck_assert_str_eq(word, "3b-moe");
 }
 END_TEST
 
