@@ -44,22 +44,46 @@ static int refuse(const char *command, const char *reason) {
     return 2;
 }
 
-static int run_command(struct ctl *c, const char *command, const char *prompt) {
-    static const char needs[] = ": needs a FOLDER, the model's";
-    bool has_folder = prompt != NULL && prompt[0] != '\0';
-    if (strcmp(command, "chat") == 0)
-        return prompt != NULL ? chat_command(c, prompt) : refuse(command, ": needs a PROMPT");
-    if (strcmp(command, "verify") == 0)
-        return has_folder ? verify_command(c, prompt) : refuse(command, needs);
-    if (strcmp(command, "plan") == 0)
-        return has_folder ? plan_command(c, prompt) : refuse(command, needs);
-    int (*run)(struct ctl *) = strcmp(command, "bench") == 0     ? bench_command
-                               : strcmp(command, "experts") == 0 ? experts_command
-                               : strcmp(command, "ready") == 0   ? ready_command
-                               : strcmp(command, "status") == 0  ? status_command
-                                                                 : NULL;
-    if (run == NULL) return refuse(command, ": unknown command");
-    return prompt == NULL ? run(c) : refuse(command, ": takes no argument");
+// With one of the two: about_word is said where a word is missing.
+static const struct command {
+    const char *name;
+    int (*alone)(struct ctl *c);
+    int (*with_word)(struct ctl *c, const char *word);
+    const char *about_word;
+    bool asks_leader; // else the word is a folder
+} commands[] = {
+    {"bench", .alone = bench_command, .asks_leader = true},
+    {"chat", .with_word = chat_command, .about_word = ": needs a PROMPT", .asks_leader = true},
+    {"experts", .alone = experts_command, .asks_leader = true},
+    {"plan", .with_word = plan_command, .about_word = ": needs a FOLDER, the model's"},
+    {"ready", .alone = ready_command, .asks_leader = true},
+    {"status", .alone = status_command, .asks_leader = true},
+    {"verify", .with_word = verify_command, .about_word = ": needs a FOLDER, the model's"},
+};
+
+static const struct command *find_command(const char *name) {
+    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++) {
+        if (strcmp(commands[i].name, name) == 0) return &commands[i];
+    }
+    return NULL;
+}
+
+static int run_command(struct ctl *c, const char *name, const char *word) {
+    const struct command *command = find_command(name);
+    if (command == NULL) return refuse(name, ": unknown command");
+    if (command->alone != NULL)
+        return word == NULL ? command->alone(c) : refuse(name, ": takes no argument");
+    if (word == NULL || (!command->asks_leader && word[0] == '\0'))
+        return refuse(name, command->about_word);
+    return command->with_word(c, word);
+}
+
+// Where the leader is, and as whom it is asked: nothing of this matters to who does not ask.
+static int prepare(struct ctl *c, const char *name, struct err_text *e) {
+    const struct command *command = find_command(name);
+    if (command == NULL || !command->asks_leader) return 0;
+    int rc = client_check_url(c->options.url, e);
+    return rc == 0 ? read_key(c, e) : rc;
 }
 
 // A prompt may begin with a dash: "-5 + 3 is", but not with two, which no text does by chance.
@@ -86,14 +110,15 @@ int main(int argc, char **argv) {
     struct option_notes notes = {0};
     int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2;
     if (is_dashed_prompt(argc, argv)) argument = argv[first_flag++];
-    struct option_input input = {(const char *const *)argv + first_flag,
-                                 (const char *const *)environ, &arena, &notes,
-                                 first_flag > 1 ? &argument : NULL};
+    struct option_input input = {.argv = (const char *const *)argv + first_flag,
+                                 .environment = (const char *const *)environ,
+                                 .arena = &arena,
+                                 .notes = &notes,
+                                 .positional = first_flag > 1 ? &argument : NULL};
     int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     print_warnings(&notes);
-    if (err == 0 && asked == 0) err = client_check_url(c.options.url, &e);
-    if (err == 0 && asked == 0) err = read_key(&c, &e);
+    if (err == 0 && asked == 0 && first_flag > 1) err = prepare(&c, argv[1], &e);
     if (err != 0)
         fprintf(stderr, "moectl: %s\n", e.text);
     else if (asked == 'm')

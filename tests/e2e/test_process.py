@@ -109,6 +109,13 @@ def test_moectl_refuses_an_address_that_no_leader_has(command, url):
     assert done.stderr == f'moectl: --url "{url}": a leader is at http://HOST:PORT or https://HOST:PORT\n'
 
 
+@pytest.mark.parametrize("setting", [{"MOESAIC_URL": "ftp://x"}, {"MOESAIC_API_KEY_FILE": "/nowhere"}])
+def test_moectl_asks_nothing_of_an_address_that_it_does_not_use(setting):
+    for command, code in ((["plan", MODEL, "--workers", "2"], 0), (["verify", MODEL], 0), (["status"], 2)):
+        done = subprocess.run([BUILD / "moectl", *command], env={**os.environ, **setting}, capture_output=True, text=True, timeout=60)
+        assert done.returncode == code and (done.stderr == "") == (code == 0), done
+
+
 def test_moectl_takes_its_word_wherever_it_stands():
     wanted = ["--workers", "2", MODEL, "-tp", "2"]
     done = subprocess.run([BUILD / "moectl", "plan", *wanted], capture_output=True, text=True, timeout=60)
