@@ -16,6 +16,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -45,20 +46,35 @@ class Totals:
 
 
 def run(name, command, env=None, timeout=3000):
-    """Runs a command with its output in a log file. Returns (exit code, output, Took)."""
+    """Runs a command with its output in a log file. Returns (exit code, 124 when it took too long, output, Took)."""
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / f"{name}.log"
     start = time.monotonic()
     with open(log, "wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                                    env={**os.environ, **(env or {})})
-        too_late = threading.Timer(timeout, process.kill)
-        too_late.start()
-        _, status, usage = os.wait4(process.pid, 0)  # subprocess does not tell what it used
+        process.returncode, cpu = wait(process, timeout)
+    return process.returncode, log.read_text(errors="replace"), Took(time.monotonic() - start, cpu)
+
+
+def wait(process, timeout):
+    """As subprocess.run does, which does not tell what a process used: it never outlives the call."""
+    timed_out = threading.Event()
+
+    def end():  # not Popen.kill, which may reap it
+        os.kill(process.pid, signal.SIGKILL)
+
+    too_late = threading.Timer(timeout, lambda: (timed_out.set(), end()))
+    too_late.start()
+    try:
+        _, status, usage = os.wait4(process.pid, 0)
+    except BaseException:
+        end()
+        os.wait4(process.pid, 0)
+        raise
+    finally:
         too_late.cancel()
-    process.returncode = os.waitstatus_to_exitcode(status)
-    took = Took(time.monotonic() - start, usage.ru_utime + usage.ru_stime)
-    return process.returncode, log.read_text(errors="replace"), took
+    return 124 if timed_out.is_set() else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime
 
 
 def report(name, ok, took, what):
