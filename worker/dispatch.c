@@ -33,8 +33,18 @@ static uint32_t places_sent_to(const struct forward *f) {
     return f->config.layout->etp > 1 ? f->config.layout->ep : f->config.layout->ep - 1;
 }
 
+// Pairs of one row that so many experts may get.
+static uint32_t pairs_of_row(uint32_t top_k, uint32_t n_local_experts, bool may_repeat) {
+    if (may_repeat) return n_local_experts == 0 ? 0 : top_k;
+    return smaller(top_k, n_local_experts);
+}
+
 size_t dispatch_pairs_max(const struct forward *f) {
-    return (size_t)f->own_max * smaller(f->spec->router.top_k, f->config.weights->n_local_experts);
+    bool may_repeat = false;
+    for (uint32_t i = 0; i < f->n_layers; i++)
+        may_repeat = may_repeat || spec_layer_hash(f->spec, f->first_layer + i);
+    return (size_t)f->own_max *
+           pairs_of_row(f->spec->router.top_k, f->config.weights->n_local_experts, may_repeat);
 }
 
 size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max) {
@@ -188,20 +198,21 @@ static int check_head(const struct dispatch_rules *rules, const struct dispatch_
     if (head->n_rows > rules->rows_max)
         return err_set(e, ERR_PEER_PROTOCOL, "n_rows %u is above %u", head->n_rows,
                        rules->rows_max);
-    if (head->n_pairs > (uint64_t)head->n_rows * smaller(rules->top_k, rules->n_local_experts))
+    if (head->n_pairs > (uint64_t)head->n_rows *
+                            pairs_of_row(rules->top_k, rules->n_local_experts, rules->may_repeat))
         return err_set(e, ERR_PEER_PROTOCOL, "n_pairs %u are too many for %u rows", head->n_pairs,
                        head->n_rows);
     return 0;
 }
 
-// The experts of one row: on this rank, and none twice.
+// The experts of one row: on this rank, and none twice where the router chose.
 static int check_experts(const struct dispatch_rules *rules, const uint32_t *experts, uint32_t n,
                          struct err_text *e) {
     for (uint32_t j = 0; j < n; j++) {
         if (experts[j] < rules->first_expert ||
             experts[j] - rules->first_expert >= rules->n_local_experts)
             return err_set(e, ERR_PEER_PROTOCOL, "expert %u is not on this rank", experts[j]);
-        for (uint32_t other = 0; other < j; other++) {
+        for (uint32_t other = 0; other < j && !rules->may_repeat; other++) {
             if (experts[other] == experts[j])
                 return err_set(e, ERR_PEER_PROTOCOL, "expert %u is wanted twice by one row",
                                experts[j]);
@@ -264,14 +275,11 @@ static void list_peer_pairs(struct forward *f, const struct dispatch_view *view,
     }
 }
 
-static int list_message(struct forward *f, uint32_t from, struct dispatch_view *view,
-                        struct err_text *e) {
+static int list_message(struct forward *f, const struct dispatch_rules *rules, uint32_t from,
+                        struct dispatch_view *view, struct err_text *e) {
     struct dispatch *d = &f->dispatch;
-    const struct weights *w = f->config.weights;
-    struct dispatch_rules rules = {f->spec->hidden, f->spec->router.top_k, f->own_max,
-                                   w->first_expert, w->n_local_experts};
     struct fabric_piece first = fabric_pieces(&d->in[from]);
-    int rc = dispatch_parse(view, &rules, &first, e);
+    int rc = dispatch_parse(view, rules, &first, e);
     if (rc != 0) return rc;
     rows_find(d->rows, &first, &view->rows);
     list_peer_pairs(f, view, d->pair_begin[from]);
@@ -280,13 +288,17 @@ static int list_message(struct forward *f, uint32_t from, struct dispatch_view *
 
 static int list_pairs(struct forward *f, uint32_t layer, struct err_text *e) {
     struct dispatch *d = &f->dispatch;
+    const struct weights *w = f->config.weights;
+    const struct dispatch_rules rules = {f->spec->hidden,    f->spec->router.top_k,
+                                         f->own_max,         w->first_expert,
+                                         w->n_local_experts, spec_layer_hash(f->spec, layer)};
     d->pair_begin[0] = 0;
     for (uint32_t r = 0; r < f->stage_ranks; r++) {
         struct dispatch_view view = {.n_pairs = d->places[f->place.ep].n_pairs};
         struct err_text why;
         if (r == f->self)
             list_own_pairs(f);
-        else if (list_message(f, r, &view, &why) != 0)
+        else if (list_message(f, &rules, r, &view, &why) != 0)
             return err_set(e, ERR_PEER_PROTOCOL, "dispatch of layer %u from rank %u: %s", layer,
                            f->stage_first + r, why.text);
         d->pair_begin[r + 1] = d->pair_begin[r] + view.n_pairs;

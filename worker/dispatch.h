@@ -7,7 +7,8 @@
 //
 //   u32 n_rows, n_pairs, hidden, top_k       struct dispatch_head
 //   u32 n_experts_of_row[n_rows]             1 .. top_k
-//   u32 experts[n_pairs]                     global ids, row by row, in the router's order
+//   u32 experts[n_pairs]                     global ids, row by row, in the router's order; one
+//                                            twice only where a table names them
 //   zeros up to a multiple of 64 bytes
 //   f32 rows[n_rows][hidden]
 //
@@ -91,6 +92,7 @@ size_t dispatch_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 // What a received message must fit; its parts are found only after everything was checked.
 struct dispatch_rules {
     uint32_t hidden, top_k, rows_max, first_expert, n_local_experts;
+    bool may_repeat; // a table names the layer's experts, maybe one twice for a row
 };
 struct dispatch_view {
     uint32_t n_rows, n_pairs;

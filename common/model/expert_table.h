@@ -10,8 +10,8 @@ struct expert_table_source {
     const struct safetensors *st;
     const struct safetensors_tensor *tensor;
 };
-// ids [vocab, top_k] from a tensor of that shape and of ids. Refuses ids of no expert, and an
-// expert that a token has twice. digest may be NULL: a hash of the tensor's name and bytes.
+// ids [vocab, top_k] from a tensor of that shape and of ids. Refuses ids of no expert; one that a
+// token has twice stays so. digest may be NULL: a hash of the tensor's name and bytes.
 int expert_table_read(uint16_t *ids, uint64_t *digest, const struct model_spec *spec,
                       const struct expert_table_source *source, struct err_text *e);
 

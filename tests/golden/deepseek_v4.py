@@ -18,9 +18,11 @@ def scale_of(name, fan_in):
     return 1.0 if "attn_sink" in name else 0.5
 
 
-def expert_ids(rng, shape, n_experts):
-    """Of each token different experts."""
+def expert_ids(rng, shape, n_experts, repeats):
+    """Of each token different experts; or of every third one expert only, as tables have it for ids that pad."""
     rows = [rng.permutation(n_experts)[: shape[1]] for _ in range(shape[0])]
+    for row in rows[::3] if repeats else []:
+        row[1:] = row[0]
     return torch.tensor([[int(i) for i in row] for row in rows], dtype=torch.int64)
 
 
@@ -45,7 +47,7 @@ def finish(folder, config, tensors, rng):
     out = {}
     for name, t in tensors.items():
         if name.endswith("tid2eid"):
-            t = expert_ids(rng, t.shape, config["n_routed_experts"])
+            t = expert_ids(rng, t.shape, config["n_routed_experts"], folder.name == "deepseek-v4")
         out[name] = t.float() if any(p in name for p in PRECISE) else t
     form = FORMS[folder.name]
     if form == "modules":

@@ -201,7 +201,8 @@ static void hear(void *context, const char *text) {
     snprintf(context, ERR_TEXT_MAX, "%s", text);
 }
 
-// An id of the table in a copy of the checkpoint changed, or of another type: whether that is said.
+// An id of the table in a copy of the checkpoint changed, or of another type: whether these words
+// are said, or nothing.
 static bool table_is_called(int64_t id, const char *type, const char *words) {
     struct folder_copy c;
     struct safetensors *st;
@@ -227,19 +228,17 @@ static bool table_is_called(int64_t id, const char *type, const char *words) {
     ck_assert_int_eq(checkpoint_check_values(&spec, st, &problems, &e), 0);
     safetensors_close(st);
     folder_copy_remove(&c);
-    return strstr(said, words) != NULL;
+    return words == NULL ? said[0] == '\0' : strstr(said, words) != NULL;
 }
 
 START_TEST(a_table_of_experts_is_verified) {
     ck_assert(table_is_called(
-        6, NULL, "tensor layers.1.ffn.gate.tid2eid gives a token the expert 6; there are 6"));
-    ck_assert(table_is_called(-1, NULL, "gives a token the expert -1;"));
+        6, NULL, "tensor layers.1.ffn.gate.tid2eid gives token 0 the expert 6; there are 6"));
+    ck_assert(table_is_called(-1, NULL, "gives token 0 the expert -1;"));
     ck_assert(table_is_called(INT64_C(1) << 32, NULL, "the expert 4294967296;"));
     ck_assert(table_is_called(0, "\"U64\"", "has type U64; only I32 and I64 are ids"));
-    int n_twice = 0; // what the token's two others are
-    for (int id = 0; id < 6; id++)
-        n_twice += table_is_called(id, NULL, "twice");
-    ck_assert_int_eq(n_twice, 2);
+    for (int id = 0; id < 6; id++) // of which the token has two already
+        ck_assert(table_is_called(id, NULL, NULL));
 }
 END_TEST
 

@@ -175,6 +175,30 @@ START_TEST(a_rank_without_experts_takes_no_rows) {
 }
 END_TEST
 
+// Both rows want one expert alone, the first as often as it may.
+START_TEST(a_row_may_want_an_expert_twice_where_a_table_says_so) {
+    static const uint32_t words[] = {2, 4, 4, 3, 3, 1, 11, 11, 11, 11};
+    struct dispatch_rules table = rules;
+    struct dispatch_view view;
+    table.may_repeat = true;
+    struct fabric_piece first = whole(GOOD_BYTES);
+    memset(message, 0, sizeof message);
+    memcpy(message, words, sizeof words);
+    ck_assert_int_eq(dispatch_parse(&view, &rules, &first, NULL), ERR_PEER_PROTOCOL);
+    ck_assert_int_eq(dispatch_parse(&view, &table, &first, NULL), 0);
+    ck_assert_uint_eq(view.n_pairs, 4);
+    table.n_local_experts = 2;
+    ck_assert_int_eq(dispatch_parse(&view, &table, &first, NULL), 0);
+    message[7] = 12;
+    ck_assert_int_eq(dispatch_parse(&view, &table, &first, NULL), ERR_PEER_PROTOCOL);
+    message[7] = 11;
+    message[1] = 7;
+    ck_assert_int_eq(dispatch_parse(&view, &table, &first, NULL), ERR_PEER_PROTOCOL);
+    table.n_local_experts = 0;
+    ck_assert_int_eq(dispatch_parse(&view, &table, &first, NULL), ERR_PEER_PROTOCOL);
+}
+END_TEST
+
 START_TEST(random_dispatches_never_pass_unchecked) {
     uint64_t state = 1;
     for (int round = 0; round < 200000; round++) {
@@ -426,6 +450,7 @@ int main(void) {
     tcase_add_test(tests, pieces_are_taken_only_where_no_row_is_cut);
     tcase_add_test(tests, rows_are_found_and_copied_out_of_pieces);
     tcase_add_test(tests, a_rank_without_experts_takes_no_rows);
+    tcase_add_test(tests, a_row_may_want_an_expert_twice_where_a_table_says_so);
     tcase_add_test(tests, random_dispatches_never_pass_unchecked);
     tcase_add_test(tests, a_peer_that_dispatches_nonsense_ends_the_step);
     tcase_add_test(tests, a_peer_that_answers_nonsense_ends_the_step);
