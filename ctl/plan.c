@@ -15,6 +15,7 @@
 #define EXIT_NO_LAYOUT 2
 #define EXIT_TOO_LARGE 3
 #define ROWS_MAX 64
+#define SLOTS 64 // of a leader whose --max-num-seqs is the default
 
 static struct layout_wish wish_of(const struct parallel_options *p) {
     struct layout_wish w = {.n_ranks = p->workers,
@@ -38,7 +39,7 @@ static void write_choices(struct buf *out, const struct layout *chosen,
     for (uint32_t i = 0; i < n; i++) {
         char bytes[LAYOUT_BYTES_TEXT];
         const struct layout *l = &all[i];
-        layout_bytes_text(bytes, footprint_most(need->model, l, need->n_tokens));
+        layout_bytes_text(bytes, layout_need_bytes(l, need));
         buf_format(out, "%5u %5u %5u %5u %5u  %12s%s%s\n", l->pp, l->dp, l->tp, l->ep, l->etp,
                    bytes, layout_fits(l, need) ? "" : "  too large",
                    layout_equal(l, chosen) ? "  the one above" : "");
@@ -79,6 +80,7 @@ int plan_command(struct ctl *c, const char *folder) {
     const struct layout_need need = {.model = &model,
                                      .n_tokens = o->max_model_len != 0 ? o->max_model_len
                                                                        : spec.max_position,
+                                     .n_slots = SLOTS,
                                      .memory_bytes = o->parallel.worker_memory};
     if (layout_choose(&layout, &wish, &need, &e) != 0) return fail(EXIT_NO_LAYOUT, &e);
     return write_plan(c, &layout, &need);

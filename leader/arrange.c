@@ -69,7 +69,7 @@ static void explain(const struct layout *l, const struct leader_options *o,
               log_uint("etp", l->etp));
     if (!layout_fits(l, need))
         log_event(LOG_WARN, "main", "the workers' memory is too small",
-                  log_uint("needed", footprint_most(need->model, l, need->n_tokens)),
+                  log_uint("needed", layout_need_bytes(l, need)),
                   log_uint("memory", need->memory_bytes));
     if (strcmp(o->log_format, "text") == 0) print(&table, need);
 }
@@ -80,6 +80,7 @@ int arrange_layout(struct layout *out, const struct leader_options *o,
     uint64_t memory_bytes = arrange_memory(o, getenv("MOESAIC_MEMORY"));
     const struct layout_need need = {.model = model,
                                      .n_tokens = o->max_model_len,
+                                     .n_slots = o->max_num_seqs,
                                      .memory_bytes = memory_bytes,
                                      .snapshot_bytes = snapshot_bytes(o, memory_bytes)};
     int err = layout_choose(out, &wish, &need, e);

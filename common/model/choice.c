@@ -48,12 +48,12 @@ static bool wanted(const struct layout_wish *w, const struct layout *l) {
            is(w->etp, l->etp);
 }
 
-static uint64_t bytes_of(const struct layout *l, const struct layout_need *need) {
-    return footprint_most(need->model, l, need->n_tokens);
+uint64_t layout_need_bytes(const struct layout *l, const struct layout_need *need) {
+    return footprint_most(need->model, l, need->n_tokens, need->n_slots);
 }
 
 bool layout_fits(const struct layout *l, const struct layout_need *need) {
-    return need->memory_bytes == 0 || bytes_of(l, need) <= need->memory_bytes;
+    return need->memory_bytes == 0 || layout_need_bytes(l, need) <= need->memory_bytes;
 }
 
 // Places without an expert: their workers have nothing to do while the others compute.
@@ -65,7 +65,7 @@ static bool better(const struct layout *a, const struct layout *b, const struct 
     const struct model_spec *s = need->model->spec;
     bool a_fits = layout_fits(a, need), b_fits = layout_fits(b, need);
     if (a_fits != b_fits) return a_fits;
-    if (!a_fits) return bytes_of(a, need) < bytes_of(b, need);
+    if (!a_fits) return layout_need_bytes(a, need) < layout_need_bytes(b, need);
     if (a->pp != b->pp) return a->pp < b->pp;
     if (a->tp != b->tp) return a->tp < b->tp;
     uint32_t a_idle = idle_places(s, a), b_idle = idle_places(s, b);

@@ -15,6 +15,7 @@ struct layout_wish {
 struct layout_need {
     const struct footprint_model *model;
     uint64_t n_tokens;       // whose pages must fit: one request of the greatest length
+    uint32_t n_slots;        // sequences that run at once: a worker sets their states aside
     uint64_t memory_bytes;   // of each worker; 0 = not known: everything fits
     uint64_t snapshot_bytes; // of these, for copies of states; 0 = not known
 };
@@ -37,6 +38,7 @@ uint32_t wish_workers(const struct layout_wish *wish);
 int layout_choose(struct layout *out, const struct layout_wish *wish,
                   const struct layout_need *need, struct err_text *e);
 // Whether its ranks fit.
+uint64_t layout_need_bytes(const struct layout *l, const struct layout_need *need);
 bool layout_fits(const struct layout *l, const struct layout_need *need);
 
 #endif

@@ -142,13 +142,13 @@ void footprint_of(struct footprint *out, const struct footprint_model *m, const 
                               .state_bytes = state(m, l, stage)};
 }
 
-uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,
-                        uint64_t n_tokens) {
+uint64_t footprint_most(const struct footprint_model *m, const struct layout *l, uint64_t n_tokens,
+                        uint32_t n_slots) {
     uint64_t most = 0;
     uint32_t n_experts = (m->spec->router.n_experts + l->ep - 1) / l->ep;
     for (uint32_t stage = 0; stage < l->pp; stage++) {
-        uint64_t bytes =
-            weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage) + state(m, l, stage);
+        uint64_t bytes = weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage) +
+                         n_slots * state(m, l, stage);
         if (bytes > most) most = bytes;
     }
     return most;

@@ -46,8 +46,8 @@ struct footprint {
 // layout is legal for the model.
 void footprint_of(struct footprint *out, const struct footprint_model *m,
                   const struct layout *layout, uint32_t rank);
-// The most that any rank needs, with pages for n_tokens of one sequence, and its states.
+// The most that any rank needs, with pages for n_tokens of one sequence, and the states of n_slots.
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *layout,
-                        uint64_t n_tokens);
+                        uint64_t n_tokens, uint32_t n_slots);
 
 #endif

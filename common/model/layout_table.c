@@ -92,10 +92,12 @@ static void write_states(struct buf *out, const struct layout *l, const struct l
     }
     if (most == 0) return;
     layout_bytes_text(each, most);
-    buf_format(out, "It keeps a state of up to %s for each slot", each);
+    layout_bytes_text(all, most * need->n_slots);
+    buf_format(out, "Of that are %s states: up to %s for each of %u sequence%s", all, each,
+               need->n_slots, plural(need->n_slots));
     if (need->snapshot_bytes != 0) {
         layout_bytes_text(all, need->snapshot_bytes);
-        buf_format(out, ", and %s of copies\nfor the prefix cache, which are %llu", all,
+        buf_format(out, ",\nbeside %s of copies for the prefix cache: at most %llu", all,
                    (unsigned long long)(need->snapshot_bytes / most));
     }
     buf_text(out, ".\n");
@@ -103,7 +105,7 @@ static void write_states(struct buf *out, const struct layout *l, const struct l
 
 void layout_need_write(struct buf *out, const struct layout *l, const struct layout_need *need) {
     char needs[LAYOUT_BYTES_TEXT], has[LAYOUT_BYTES_TEXT];
-    layout_bytes_text(needs, footprint_most(need->model, l, need->n_tokens));
+    layout_bytes_text(needs, layout_need_bytes(l, need));
     layout_bytes_text(has, need->memory_bytes);
     buf_format(out, "A worker needs up to %s, with one request of %llu token%s", needs,
                (unsigned long long)need->n_tokens, plural(need->n_tokens));

@@ -63,18 +63,19 @@ START_TEST(a_sequence_of_a_recurrent_model_takes_its_states_as_well) {
     footprint_of(&f, &model, &one, 0);
     uint64_t states = spec_state_bytes(&spec);
     ck_assert_uint_gt(states, 0);
-    ck_assert_uint_eq(footprint_most(&model, &one, 0), f.weight_bytes + states);
+    ck_assert_uint_eq(footprint_most(&model, &one, 0, 1), f.weight_bytes + states);
+    ck_assert_uint_eq(footprint_most(&model, &one, 0, 64), f.weight_bytes + 64 * states);
     uint64_t most = 0; // of two stages, each with its own
     for (uint32_t rank = 0; rank < 2; rank++) {
         footprint_of(&f, &model, &two, rank);
         if (f.weight_bytes > most) most = f.weight_bytes;
     }
-    ck_assert_uint_gt(footprint_most(&model, &two, 0), most);
-    ck_assert_uint_lt(footprint_most(&model, &two, 0), most + states);
+    ck_assert_uint_gt(footprint_most(&model, &two, 0, 1), most);
+    ck_assert_uint_lt(footprint_most(&model, &two, 0, 1), most + states);
     // A TP group shares heads, and so the state of each.
     const struct layout tensor = {2, 1, 1, 2, 2, 1};
     footprint_of(&f, &model, &tensor, 1);
-    ck_assert_uint_eq(footprint_most(&model, &tensor, 0), f.weight_bytes + states / 2);
+    ck_assert_uint_eq(footprint_most(&model, &tensor, 0, 1), f.weight_bytes + states / 2);
     ck_assert_uint_eq(f.kv_token_bytes, spec_kv_token_bytes(&spec, DTYPE_BF16) / 2);
 }
 END_TEST
@@ -105,7 +106,7 @@ static void check_sums(const struct layout *l) {
     }
     ck_assert_uint_eq(layers, (uint64_t)spec.n_layers * l->dp * l->tp);
     ck_assert_uint_eq(experts, (uint64_t)spec.n_layers * 16 * l->etp);
-    ck_assert_uint_eq(most, footprint_most(&model, l, 10));
+    ck_assert_uint_eq(most, footprint_most(&model, l, 10, 64));
 }
 
 // Whatever the layout, each layer and expert is held as often as the sizes say.
@@ -233,6 +234,7 @@ static void check_table(const struct layout *l) {
     const struct layout_table table = {&model, l, 1, 0};
     const struct layout_need need = {.model = &model,
                                      .n_tokens = spec.max_position,
+                                     .n_slots = UINT32_MAX,
                                      .memory_bytes = UINT64_MAX / 2,
                                      .snapshot_bytes = UINT64_MAX / 4};
     struct buf out;
@@ -264,13 +266,34 @@ static void expect_need(const struct layout_need *need, const char *words, bool 
 START_TEST(states_are_told_of_models_that_keep_one) {
     struct layout_need need = {.model = &model, .n_tokens = 100};
     open_model(SMALL("qwen3-next"), "auto");
-    expect_need(&need, "a state of up to 15.9 KiB for each slot.\n", true);
+    need.n_slots = 20;
+    expect_need(&need, "Of that are 317.8 KiB states: up to 15.9 KiB for each of 20 sequences.\n",
+                true);
     need.snapshot_bytes = 10 * spec_state_bytes(&spec);
-    expect_need(&need, "each slot, and 158.9 KiB of copies\nfor the prefix cache, which are 10.\n",
+    expect_need(&need, "sequences,\nbeside 158.9 KiB of copies for the prefix cache: at most 10.\n",
                 true);
     check_table(&(struct layout){8, 2, 4, 1, 4, 1});
     open_model(SEEDLING, "auto");
     expect_need(&need, "state", false);
+}
+END_TEST
+
+// What a worker sets aside when it starts: a layout that holds the states of one sequence alone is
+// none to choose.
+START_TEST(a_layout_fits_only_with_the_states_of_all_slots) {
+    open_model(SMALL("qwen3-next"), "auto");
+    const struct layout whole = {2, 1, 2, 1, 2, 1}, shared = {2, 1, 1, 2, 2, 1};
+    struct layout_need need = {.model = &model, .n_tokens = 100, .n_slots = 1};
+    const struct layout_wish wish = {.n_ranks = 2, .pp = 1};
+    struct layout l;
+    need.memory_bytes = layout_need_bytes(&whole, &need);
+    ck_assert_int_eq(layout_choose(&l, &wish, &need, NULL), 0);
+    ck_assert(layout_equal(&l, &whole));
+    need.n_slots = 64;
+    ck_assert(!layout_fits(&whole, &need));
+    need.memory_bytes = layout_need_bytes(&shared, &need);
+    ck_assert_int_eq(layout_choose(&l, &wish, &need, NULL), 0);
+    ck_assert(layout_equal(&l, &shared) && layout_fits(&l, &need));
 }
 END_TEST
 
@@ -326,6 +349,7 @@ int main(void) {
     tcase_add_test(t, a_choice_that_cannot_be_is_refused_with_flags_rule_and_neighbours);
     tcase_add_test(t, sizes_say_how_many_workers_they_need);
     tcase_add_test(t, states_are_told_of_models_that_keep_one);
+    tcase_add_test(t, a_layout_fits_only_with_the_states_of_all_slots);
     tcase_add_test(t, the_table_has_a_row_for_each_rank_within_80_columns);
     tcase_add_test(t, large_sizes_stand_apart_from_their_meaning);
     tcase_add_test(t, a_row_says_who_holds_what);
