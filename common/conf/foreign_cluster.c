@@ -86,8 +86,7 @@ static const struct foreign_row rows[] = {
     {FOREIGN_IDLE,
      "v: prefix-caching-hash-algo= prefix-cache-retention-interval= "
      "prefix-match-unit= l: cache-prompt cache-reuse= -cram= cache-ram= cache-idle-slots -sps= "
-     "slot-prompt-similarity= -ctxcp= ctx-checkpoints= swa-checkpoints= -cms= "
-     "checkpoint-min-step= s: radix-eviction-policy= radix-eviction-policy-config= "
+     "slot-prompt-similarity= s: radix-eviction-policy= radix-eviction-policy-config= "
      "radix-cache-backend= enable-session-radix-cache enable-hicache "
      "hicache-host-memory-fraction= hicache-host-memory-mode= hicache-io-backend= "
      "hicache-mem-layout= hicache-ratio= hicache-size= hicache-storage-backend= "
@@ -99,6 +98,10 @@ static const struct foreign_row rows[] = {
      "enable-linker-mla-dedup",
      .says = "the prefix cache has no settings but --enable-prefix-caching; answers are the same "
              "without"},
+    {FOREIGN_IDLE,
+     "l: -ctxcp= ctx-checkpoints= swa-checkpoints= -cms= checkpoint-min-step= s: "
+     "max-mamba-cache-size= mamba-full-memory-ratio=",
+     .says = "copies of states are kept at fixed places, as many as fit --state-cache-memory"},
     {FOREIGN_IDLE, "s: disable-radix-cache disable-chunked-prefix-cache",
      .says = "answers are the same with the prefix cache; --no-enable-prefix-caching is without"},
     {FOREIGN_IDLE,
