@@ -449,7 +449,8 @@ def test_a_full_queue_pushes_back_and_a_retrying_client_gets_in(stubs, narrow):
 
 def test_without_a_group_and_while_it_drains_a_leader_pushes_back(stubs):
     with Cluster(workers=1) as cluster, connect(stubs, cluster) as rpc:
-        cluster.workers[0].end()
+        cluster.workers[0].send(signal.SIGTERM)  # it leaves on purpose: nobody may come instead
+        cluster.workers[0].end_after(signal.SIGTERM)
         wait_for("not ready", lambda: not cluster.ready())
         with pytest.raises(grpc.RpcError) as caught:
             list(rpc.call(text=STORY))
