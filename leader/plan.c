@@ -37,10 +37,6 @@ void step_plan_finish(struct step_plan *step) {
 
 // --- planning
 
-static uint32_t number_of(uint32_t snapshot) {
-    return snapshot == SNAPSHOT_NONE ? 0 : snapshot + 1;
-}
-
 // The sequence's rows of this step; their blocks are there.
 static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct seq *q,
                                  uint32_t n_rows, bool sample) {
@@ -59,7 +55,7 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
                           .n_blocks = q->n_blocks - q->n_told,
                           .blocks = q->blocks + q->n_told,
                           .sample = sample,
-                          .from_snapshot = number_of(q->restored),
+                          .from_snapshot = snapshot_number(q->restored),
                           .start = q->n_starts};
     q->restored = SNAPSHOT_NONE;
     if (q->n_told == 0 && q->sampling.steered) {
@@ -71,7 +67,7 @@ static struct planned *plan_rows(struct sched *s, struct step_plan *step, struct
     q->n_told = q->n_blocks;
     q->n_planned += n_rows;
     seq_publish(s, q);
-    if (q->n_planned == save_at) p->to_snapshot = number_of(seq_save(s, q, step->number));
+    if (q->n_planned == save_at) p->to_snapshot = snapshot_number(seq_save(s, q, step->number));
     q->last_step = step->number;
     k->budget -= n_rows;
     plan->n_rows += n_rows;

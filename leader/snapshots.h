@@ -18,8 +18,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-
-#define SNAPSHOT_NONE UINT32_MAX
+#include "common/base/snapshot.h"
 
 struct snapshot {
     uint64_t contents;      // 0 = free or held

@@ -246,10 +246,6 @@ int batch_check(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__S
     return 0;
 }
 
-static uint32_t index_of(uint32_t number) {
-    return number == 0 ? SNAPSHOT_NONE : number - 1;
-}
-
 static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__V1__PlanSeq *seq) {
     uint32_t n_rows = seq->token_from_slot ? 1 : (uint32_t)seq->n_tokens;
     for (uint32_t i = 0; i < n_rows; i++) {
@@ -268,8 +264,8 @@ static void fill_seq(struct batch *b, const struct kv *kv, const Moesaic__Step__
                                               .n_rows = n_rows,
                                               .sampling = seq->sampling,
                                               .scoring = seq->scoring,
-                                              .restored = index_of(seq->from_snapshot),
-                                              .saved = index_of(seq->to_snapshot)};
+                                              .restored = snapshot_index(seq->from_snapshot),
+                                              .saved = snapshot_index(seq->to_snapshot)};
     b->n_rows += n_rows;
 }
 

@@ -8,12 +8,11 @@
 #define MOESAIC_WORKER_BATCH_H
 
 #include "common/base/err.h"
+#include "common/base/snapshot.h"
 #include "step.pb-c.h"
 #include "worker/kv.h"
 #include "worker/scratch.h"
 #include "worker/steer.h"
-
-#define SNAPSHOT_NONE UINT32_MAX
 
 // A run of rows of one sequence, as in the plan.
 struct batch_seq {
