@@ -280,7 +280,7 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
         return err_set(e, ERR_PEER_REFUSED, "rank %u has no room for one KV block", rank);
     k->shared_digest = loaded->shared_digest;
     k->experts_digest = loaded->experts_digest;
-    k->held = (struct rank_room){loaded->kv_blocks, loaded->snapshots};
+    k->held = (struct rank_room){.kv_blocks = loaded->kv_blocks, .snapshots = loaded->snapshots};
     k->bytes_done = k->bytes_total = loaded->weight_bytes;
     member_move(m, k, MEMBER_LOADED);
     log_event(LOG_INFO, "members", "worker loaded", log_uint("rank", rank),

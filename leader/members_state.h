@@ -28,6 +28,7 @@ struct member {
     uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
     struct rank_room held, room;    // what it said it can hold; what it is to use
+    bool keeps_states;              // some layer of its stage does
     uint32_t host_index, n_on_host; // among those of the group that share its machine
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // of this epoch, 0 until Formed

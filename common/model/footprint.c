@@ -119,12 +119,12 @@ static uint64_t kv_token(const struct footprint_model *m, const struct layout *l
     return (page + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-// One sequence's states in the stage's layers.
-static uint64_t state(const struct footprint_model *m, const struct layout *l, uint32_t stage) {
-    uint32_t first = layout_layer_first(l, m->spec->n_layers, stage);
+uint64_t footprint_state_bytes(const struct model_spec *spec, const struct layout *l,
+                               uint32_t stage) {
+    uint32_t first = layout_layer_first(l, spec->n_layers, stage);
     uint64_t n = 0;
-    for (uint32_t i = 0; i < layout_layer_count(l, m->spec->n_layers, stage); i++)
-        n += spec_layer_state_bytes(m->spec, first + i, l->tp);
+    for (uint32_t i = 0; i < layout_layer_count(l, spec->n_layers, stage); i++)
+        n += spec_layer_state_bytes(spec, first + i, l->tp);
     return n;
 }
 
@@ -139,7 +139,7 @@ void footprint_of(struct footprint *out, const struct footprint_model *m, const 
                               .n_experts = n_experts,
                               .weight_bytes = weights(m, l, stage, n_experts),
                               .kv_token_bytes = kv_token(m, l, stage),
-                              .state_bytes = state(m, l, stage)};
+                              .state_bytes = footprint_state_bytes(s, l, stage)};
 }
 
 uint64_t footprint_most(const struct footprint_model *m, const struct layout *l, uint64_t n_tokens,
@@ -148,7 +148,7 @@ uint64_t footprint_most(const struct footprint_model *m, const struct layout *l,
     uint32_t n_experts = (m->spec->router.n_experts + l->ep - 1) / l->ep;
     for (uint32_t stage = 0; stage < l->pp; stage++) {
         uint64_t bytes = weights(m, l, stage, n_experts) + n_tokens * kv_token(m, l, stage) +
-                         n_slots * state(m, l, stage);
+                         n_slots * footprint_state_bytes(m->spec, l, stage);
         if (bytes > most) most = bytes;
     }
     return most;

@@ -43,6 +43,10 @@ struct footprint {
     uint64_t state_bytes;    // what its layers keep of one sequence beside pages
 };
 
+// The last of these alone, of a rank of this stage: no tensor has to be known for it.
+uint64_t footprint_state_bytes(const struct model_spec *spec, const struct layout *layout,
+                               uint32_t stage);
+
 // layout is legal for the model.
 void footprint_of(struct footprint *out, const struct footprint_model *m,
                   const struct layout *layout, uint32_t rank);

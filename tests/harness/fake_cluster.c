@@ -134,7 +134,12 @@ void fake_start_layout(struct fake_cluster *f, const struct layout *layout) {
     check(layout->n_ranks <= FAKE_RANKS_MAX);
     f->env = (struct fake_env){.env.ops = &fake_ops, .now_ns = NS_PER_S, .random = 1};
     f->spec = (struct model_spec){
-        .n_layers = 2, .vocab = 100, .max_position = 4096, .router.n_experts = 6};
+        .n_layers = 2,
+        .vocab = 100,
+        .max_position = 4096,
+        .layer_flags = {LAYER_RECURRENT, LAYER_RECURRENT},
+        .delta = {.kernel = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 8, .v_dim = 8},
+        .router.n_experts = 6};
     f->leader = (struct leader_config){.env = &f->env.env,
                                        .spec = &f->spec,
                                        .model = "models/test",

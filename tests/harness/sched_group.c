@@ -69,7 +69,7 @@ void group_form(struct group *g, uint32_t kv_blocks) {
                                  .vocab = VOCAB,
                                  .nonfinite_token = VOCAB - 1};
         g->ranks[i] = toy_create(&toy);
-        rooms[i] = (struct rank_room){kv_blocks, g->snapshots};
+        rooms[i] = (struct rank_room){.kv_blocks = kv_blocks, .snapshots = g->snapshots};
     }
     g->n_flights = 0;
     ck_assert_int_eq(sched_form(g->sched, rooms), 0);

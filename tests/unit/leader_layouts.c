@@ -94,6 +94,29 @@ START_TEST(the_ranks_of_a_dp_group_have_as_many_blocks_and_snapshots_as_the_leas
 }
 END_TEST
 
+// Stage 1 keeps none, so it has room for any number and takes no part of what stage 0 has.
+START_TEST(a_stage_without_states_costs_the_others_no_snapshots) {
+    fake_start_layout(&f, &staged);
+    f.spec.layer_flags[1] = 0;
+    f.leader.kv_cache_bytes = 1; // blocks are not divided here
+    for (uint32_t rank = 0; rank < 8; rank++) {
+        Moesaic__Control__V1__Loaded l = MOESAIC__CONTROL__V1__LOADED__INIT;
+        const struct layout_place p = layout_place(&staged, rank);
+        l.model_digest = FAKE_MODEL_DIGEST;
+        l.shared_digest = 10 + p.stage * 2 + p.tp;
+        l.experts_digest = rank + 1;
+        l.kv_blocks = 100;
+        l.snapshots = p.stage == 0 ? 50 : SNAPSHOTS_MAX;
+        fake_hello(&f, rank + 1, (int32_t)rank);
+        fake_loaded_with(&f, rank + 1, &l);
+    }
+    fake_tick(&f);
+    for (uint32_t rank = 0; rank < 8; rank++)
+        ck_assert_uint_eq(f.peers[rank + 1].snapshots, 50 / 4);
+    fake_finish(&f);
+}
+END_TEST
+
 static void count_as(uint64_t peer, uint64_t *counters, size_t n) {
     Moesaic__Control__V1__Heartbeat beat = MOESAIC__CONTROL__V1__HEARTBEAT__INIT;
     Moesaic__Control__V1__JoinUp up = MOESAIC__CONTROL__V1__JOIN_UP__INIT;
@@ -205,6 +228,7 @@ int main(void) {
     tcase_add_test(t, only_ranks_of_one_stage_and_tp_index_must_hold_the_same);
     tcase_add_test(t, what_a_stage_held_stays_pinned_after_a_group_ran);
     tcase_add_test(t, the_ranks_of_a_dp_group_have_as_many_blocks_and_snapshots_as_the_least);
+    tcase_add_test(t, a_stage_without_states_costs_the_others_no_snapshots);
     tcase_add_test(t, tokens_of_an_expert_are_counted_for_its_layer_and_once);
     tcase_add_test(t, stages_share_the_decodes_and_never_wait_for_a_token);
     tcase_add_test(t, answers_of_a_crowd_are_the_same_over_stages);

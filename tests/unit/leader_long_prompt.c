@@ -75,7 +75,7 @@ struct shape {
 };
 
 static void start(struct pipeline *p, const struct shape *shape) {
-    const struct rank_room rooms[] = {{KV_BLOCKS, 0}, {KV_BLOCKS, 0}};
+    const struct rank_room rooms[] = {{.kv_blocks = KV_BLOCKS}, {.kv_blocks = KV_BLOCKS}};
     const struct sched_config config = {.n_ranks = shape->n_ranks,
                                         .max_num_seqs = 16,
                                         .max_num_batched_tokens = shape->budget,
