@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/base/ring.h"
+#include "common/model/footprint.h"
 #include "common/model/legal.h"
 #include "leader/drive.h"
 #include "leader/members.h"
@@ -94,20 +95,37 @@ static void io_end(void *context) {
     fabric_end(l->config.fabric);
 }
 
+// Bytes of one sequence's state on the rank that keeps most of it.
+static uint64_t largest_state(const struct leader_config *c) {
+    uint64_t most = 0;
+    for (uint32_t stage = 0; stage < c->layout.pp; stage++) {
+        uint64_t bytes = footprint_state_bytes(c->spec, &c->layout, stage);
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 // What a state knows of a prefix stands in no page, so without snapshots nobody can begin behind
 // one.
 static void tell_snapshots(const struct leader *l, const struct rank_room *rooms) {
     const struct leader_config *c = &l->config;
-    uint64_t bytes = spec_state_bytes(c->spec), n = 0;
+    uint64_t bytes = largest_state(c), n = 0, n_without = 0;
     if (bytes == 0 || c->no_prefix_caching) return;
-    for (uint32_t i = 0; i < c->layout.dp; i++)
+    for (uint32_t i = 0; i < c->layout.dp; i++) {
         n += rooms[i].snapshots;
+        n_without += rooms[i].snapshots == 0;
+    }
+    if (c->snapshot_bytes == 0 && c->snapshot_percent == 0) {
+        log_event(LOG_INFO, "leader", "no prefix cache",
+                  log_text("reason", "--state-cache-memory is 0"));
+        return;
+    }
     if (n > 0)
         log_event(LOG_INFO, "leader", "prefix cache of states", log_uint("snapshots", n),
                   log_uint("bytes_each", bytes));
-    else
+    if (n_without > 0)
         log_event(LOG_WARN, "leader", "no prefix cache: no room for a snapshot of a state",
-                  log_uint("bytes_each", bytes));
+                  log_uint("dp_groups", n_without), log_uint("bytes_each", bytes));
 }
 
 static int io_ready(void *context, uint64_t epoch, const struct rank_room *rooms) {

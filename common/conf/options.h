@@ -30,8 +30,8 @@ enum option_type {
 };
 
 struct memory_share {
-    uint64_t bytes;   // 0: percent counts
-    uint32_t percent; // 1..100
+    uint64_t bytes;   // where percent is 0
+    uint32_t percent; // up to 100
 };
 
 struct option {
@@ -41,7 +41,7 @@ struct option {
     const char *fallback; // default as text; NULL = unset, zero
     const char *argument; // what --help calls the value; NULL for a boolean
     const char *choices;  // "a|b|c" for OPTION_CHOICE
-    double min, max;      // of numbers; both 0 = the type's own range
+    double min, max;      // of numbers; both 0 = the type's own range. Of a share min bytes
     const char *lws; // another system's variable that gives the value when nothing else does, or
                      // NULL
     const char *help;

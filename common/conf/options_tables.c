@@ -201,13 +201,15 @@ static const struct option leader_options[] = {
              "has one more."},
     TYPE_OPTIONS(LEADER),
     {"kv-cache-memory", OPTION_SHARE, LEADER(kv_cache_memory), .fallback = "10%",
-     .argument = "SIZE",
+     .argument = "SIZE", .min = 1,
      .help = "KV pages of each worker: bytes (512MiB), or per cent of the worker's memory, divided "
              "among the workers of one host."},
     {"state-cache-memory", OPTION_SHARE, LEADER(state_cache_memory), .fallback = "5%",
      .argument = "SIZE",
-     .help = "Of models with recurrent or compressed layers: memory of each worker for copies of "
-             "sequences' states, which the prefix cache begins from; as --kv-cache-memory."},
+     .help =
+         "Of models with recurrent or compressed layers: memory of each worker for copies of "
+         "sequences' states, which the prefix cache begins from; as --kv-cache-memory. 0: none, so "
+         "that nothing is found."},
     {"generation-config", OPTION_CHOICE, LEADER(generation_config), .fallback = "auto",
      .argument = "SOURCE", .choices = "auto|none",
      .help = "Sampling defaults: auto: the model's generation_config.json; none: the API's own."},

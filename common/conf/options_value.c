@@ -86,8 +86,8 @@ static int set_bool(bool *field, const char *text, const char *where, struct err
     return bad_value(where, text, "true or false", e);
 }
 
-static int set_share(struct memory_share *field, const char *text, const char *where,
-                     struct err_text *e) {
+static int set_share(const struct option *o, struct memory_share *field, const char *text,
+                     const char *where, struct err_text *e) {
     double percent;
     const char *rest;
     uint64_t bytes = 0;
@@ -96,7 +96,7 @@ static int set_share(struct memory_share *field, const char *text, const char *w
         *field = (struct memory_share){.percent = (uint32_t)percent};
         return 0;
     }
-    if (!options_bytes(text, &bytes) || bytes == 0)
+    if (!options_bytes(text, &bytes) || (double)bytes < o->min)
         return bad_value(where, text, "a size (512MiB) or a share (20%)", e);
     *field = (struct memory_share){.bytes = bytes};
     return 0;
@@ -165,7 +165,7 @@ int option_set(const struct option *o, void *out, const struct option_text *valu
     case OPTION_PORT: return set_integer(o, field, text, where, e);
     case OPTION_BYTES:
         return options_bytes(text, field) ? 0 : bad_value(where, text, "a size (512MiB, 2G)", e);
-    case OPTION_SHARE: return set_share(field, text, where, e);
+    case OPTION_SHARE: return set_share(o, field, text, where, e);
     case OPTION_SECONDS: return set_seconds(o, field, text, where, e);
     case OPTION_FLOAT: return set_float(o, field, text, where, e);
     }

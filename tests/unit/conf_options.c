@@ -162,6 +162,8 @@ START_TEST(bad_values_are_refused_by_name) {
         {"--dtype", "int3", "auto|float32|float16|bfloat16"},
         {"--dtype", "", "not one of"},
         {"--kv-cache-memory", "0%", "1%"},
+        {"--kv-cache-memory", "0", "a size"},
+        {"--state-cache-memory", "0%", "1%"},
         {"--kv-cache-memory", "101%", "1%"},
         {"--kv-cache-memory", "1Q", "a size"},
         {"--kv-cache-memory", "-5", "size"},
@@ -192,6 +194,8 @@ START_TEST(sizes_take_binary_and_decimal_units) {
         ck_assert_int_eq(parse_leader(LIST("--kv-cache-memory", sizes[i].text), NONE), 0);
         ck_assert_uint_eq(leader.kv_cache_memory.bytes, sizes[i].bytes);
     }
+    ck_assert_int_eq(parse_leader(LIST("--state-cache-memory", "0"), NONE), 0); // none at all
+    ck_assert_uint_eq(leader.state_cache_memory.bytes + leader.state_cache_memory.percent, 0);
 }
 END_TEST
 

@@ -119,6 +119,9 @@ START_TEST(snapshots_fit_beside_the_pages) {
     spec.delta =
         (struct delta_spec){.kernel = 4, .n_k_heads = 2, .n_v_heads = 4, .k_dim = 64, .v_dim = 64};
     uint64_t state = spec_state_bytes(&spec);
+    room.snapshot_percent = 0; // nor bytes: none are wanted
+    ck_assert_uint_eq(room_snapshots(&room, blocks()), 0);
+    room.snapshot_percent = 5;
     ck_assert_uint_eq(model_state_bytes(&model), state);
     uint32_t n = room_snapshots(&room, blocks());
     ck_assert_uint_eq(n, model_snapshots_fit(&model, room.memory_bytes / 100 * 5));
