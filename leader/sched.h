@@ -23,8 +23,8 @@
 //
 // Where a model keeps states beside pages, a request can begin behind shared blocks only where a
 // copy of the state was kept (snapshots.h), and from the step after on. Runs end where that is
-// done: each config.snapshot_tokens, and at the last full block that a prompt has before its last
-// token.
+// done: each config.snapshot_tokens, at the last full block that a prompt has before its last
+// token, and where the longest answer ends if a block does; but not close behind the one before.
 //
 // Where layers are in stages (pipeline parallel), n_batches steps are on the way at once. So that
 // no stage idles, each takes its share of the decodes; and none has a row whose token is not known,

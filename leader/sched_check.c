@@ -76,7 +76,9 @@ static int recount_list(const struct sched *s, const struct list *list, struct r
     return err_set(e, ERR_FATAL_BOOKS, "a list counts %u and holds %u", list->count, n);
 }
 
-// Each snapshot stands behind contents that somebody can find.
+// Each snapshot stands behind contents that a block has. Not all of them can be reached: where the
+// block of an earlier part was taken while a sequence ran on in a double of it, what that one
+// publishes and keeps later is found by nobody, is never touched and so ages.
 static int check_bound(const struct sched_rank *k, struct err_text *e) {
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->pages.n_blocks; i++) {
