@@ -12,9 +12,10 @@ struct engine {
     int (*submit)(void *self, struct request *r);
     void (*abort)(void *self, uint64_t request_id);
     bool (*ready)(void *self);
-    bool (*takes)(void *self);
-    bool (*alive)(void *self);   // its thread runs and comes round
-    bool (*in_time)(void *self); // no step takes far longer than steps do
+    bool (*takes_requests)(void *self); // also while there is no group, but one forms again
+    bool (*leaving)(void *self);        // a reason not to: a worker of the group was asked to stop
+    bool (*alive)(void *self);          // its thread runs and comes round
+    bool (*in_time)(void *self);        // no step takes far longer than steps do
     int (*view)(void *self, struct leader_view *out);
 };
 

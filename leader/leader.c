@@ -159,6 +159,7 @@ static void io_lost(void *context, bool on_purpose, const char *reason) {
 static void io_left(void *context) {
     struct leader *l = context;
     atomic_store(&l->takes_until_ns, 0);
+    atomic_store(&l->leaving, members_leaving(l->members)); // others may still be asked to
 }
 
 // --- making and unmaking
@@ -317,7 +318,7 @@ void leader_on_step(struct leader *l, void (*report)(void *context, const struct
 int leader_submit(struct leader *l, struct request *r) {
     int err = 0;
     uint64_t n_tokens = (uint64_t)r->n_prompt + r->max_tokens;
-    if (!leader_takes(l))
+    if (!leader_takes_requests(l))
         err = ERR_REQ_UNAVAILABLE;
     else if (n_tokens > l->config.max_model_len ||
              pages_needed(n_tokens - 1) > atomic_load(&l->kv_blocks_largest))
@@ -362,8 +363,12 @@ bool leader_ready(const struct leader *l) {
     return atomic_load(&l->ready) && !atomic_load(&l->leaving);
 }
 
-bool leader_takes(const struct leader *l) {
+bool leader_takes_requests(const struct leader *l) {
     return env_now_ns(l->config.env) < atomic_load(&l->takes_until_ns) && !atomic_load(&l->leaving);
+}
+
+bool leader_leaving(const struct leader *l) {
+    return atomic_load(&l->leaving);
 }
 
 bool leader_alive(const struct leader *l, int64_t patience_ns) {
@@ -492,7 +497,6 @@ static void let_leave(struct leader *l) {
     sched_count(l->sched, &counts);
     if (counts.n_running + counts.n_resuming > 0 || (last && counts.n_waiting > 0)) return;
     members_let_go(l->members);
-    atomic_store(&l->leaving, false); // nor is it ready now
 }
 
 static void pump(struct leader *l) {

@@ -17,8 +17,8 @@ struct leader;
 
 struct leader_config {
     struct env *env;
-    struct waker
-        *waker; // of the thread that will call leader_run; the channel and the fabric use the same
+    // Of the thread that will call leader_run; the channel and the fabric use the same.
+    struct waker *waker;
     struct channel *channel; // listening; not owned, as all pointers here
     struct fabric *fabric;   // opened
     const struct model_spec *spec;
@@ -37,8 +37,8 @@ struct leader_config {
     uint32_t kv_blocks_max;  // 0 = what fits; tests make it small
     uint64_t snapshot_bytes; // of slots' states, a rank; 0 = per cent
     uint32_t snapshot_percent;
-    uint32_t snapshots_max,
-        snapshot_tokens;         // 0 = what fits, SNAPSHOT_TOKENS; tests make them small
+    uint32_t snapshots_max;      // 0 = what fits; tests make them small
+    uint32_t snapshot_tokens;    // 0 = SNAPSHOT_TOKENS
     int64_t step_timeout_ns;     // a result later than this loses the group
     int64_t recovery_timeout_ns; // how long requests wait for a lost group to form again
     bool digest;
@@ -58,18 +58,19 @@ void leader_stop(struct leader *l); // any thread
 void leader_drain(struct leader *l);
 
 // Any thread. Takes ownership of r also on failure (which emits nothing): 0, ERR_REQ_UNAVAILABLE
-// unless leader_takes, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has, or
-// ERR_REQ_QUEUE_FULL when REQUESTS_LIVE_MAX are waiting and running. What else is wrong with a
+// unless leader_takes_requests, ERR_REQ_TOO_LARGE when it needs more KV blocks than any rank has,
+// or ERR_REQ_QUEUE_FULL when REQUESTS_LIVE_MAX are waiting and running. What else is wrong with a
 // request ends it with an event.
 int leader_submit(struct leader *l, struct request *r);
 // Any thread. The request ends with FINISH_ABORT unless it ended before; unknown ids are ignored.
 void leader_abort(struct leader *l, uint64_t request_id);
 
-bool leader_ready(
-    const struct leader *l); // any thread: a group is formed, and no worker of it asked to leave
+// Any thread: a group is formed, and no worker of it asked to leave.
+bool leader_ready(const struct leader *l);
 // Any thread: whether a request would be taken now: a group is ready, or was lost no longer than
 // recovery_timeout_ns ago and forms again. Not while a worker asked to leave, nor after one has.
-bool leader_takes(const struct leader *l);
+bool leader_takes_requests(const struct leader *l);
+bool leader_leaving(const struct leader *l); // any thread: a worker of the group asked to leave
 // Any thread: false when the scheduler's loop is more than patience_ns late with its next turn. A
 // loop that waits for work is alive.
 bool leader_alive(const struct leader *l, int64_t patience_ns);

@@ -84,9 +84,14 @@ static bool engine_ready(void *self) {
     return leader_ready(p->leader);
 }
 
-static bool engine_takes(void *self) {
+static bool engine_takes_requests(void *self) {
     struct process *p = self;
-    return leader_takes(p->leader);
+    return leader_takes_requests(p->leader);
+}
+
+static bool engine_leaving(void *self) {
+    struct process *p = self;
+    return leader_leaving(p->leader);
 }
 
 static bool engine_alive(void *self) {
@@ -311,7 +316,8 @@ static void fill_serving(struct process *p) {
                                 .submit = engine_submit,
                                 .abort = engine_abort,
                                 .ready = engine_ready,
-                                .takes = engine_takes,
+                                .takes_requests = engine_takes_requests,
+                                .leaving = engine_leaving,
                                 .alive = engine_alive,
                                 .in_time = engine_in_time,
                                 .view = engine_view};

@@ -75,8 +75,8 @@ static const struct refusal {
     {431, ALL, "The head has too many fields or bytes.", NULL, NULL},
     {500, POSTED, "The request failed.", NULL, NULL},
     {503, POSTED,
-     "No group of workers is ready or about to be again, or one of "
-     "them drains, or the server stops.",
+     "Nothing is taken: no group of workers has formed yet, or a lost one was not back in "
+     "time, or a worker drains, or the server is shutting down.",
      "Retry-After", "Seconds."},
 };
 

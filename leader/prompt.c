@@ -75,8 +75,8 @@ static int render_chat(const struct serving *s, const struct openai_request *r, 
     if (variables == NULL) return no_memory(e);
     int rc = chat_template_render(s->chat_template, variables, env_wall_ns(s->env), out, &text);
     json_decref(variables);
-    if (rc ==
-        ERR_REQ_TOO_LARGE) // of the template's work; how long the prompt would be nobody knows
+    // Of the template's work; how long the prompt would be nobody knows.
+    if (rc == ERR_REQ_TOO_LARGE)
         return api_error_set(e, 400, r->prompt_field, "'%s' cannot be rendered: %s",
                              r->prompt_field, text.text);
     return rc == 0 ? 0 : encode_failed(s, r, rc, text.text, e);

@@ -242,11 +242,17 @@ static int make_requests(struct generation *g, struct request ***out, struct api
 
 // --- requests to the scheduler
 
-static const char *why_not_taken(int code) {
+static const char *why_unavailable(const struct serving *s) {
+    if (s->draining) return "the server is shutting down";
+    return s->engine->leaving(s->engine->self) ? "a worker drains; try again later"
+                                               : "no group of workers is ready; try again later";
+}
+
+static const char *why_not_taken(const struct serving *s, int code) {
     switch (code) {
     case ERR_REQ_QUEUE_FULL: return "too many requests are waiting; try again later";
     case ERR_REQ_TOO_LARGE: return "the prompt and max_tokens need more KV cache than a worker has";
-    default: return "no group of workers is ready; try again later";
+    default: return why_unavailable(s);
     }
 }
 
@@ -255,7 +261,7 @@ static const char *why_not_taken(int code) {
 static void submit_failed(struct choice *c, int code) {
     struct token_event ev = {
         .sink_context = c, .request_id = c->request_id, .finish = FINISH_ERROR, .error = code};
-    snprintf(ev.message, sizeof ev.message, "%s", why_not_taken(code));
+    snprintf(ev.message, sizeof ev.message, "%s", why_not_taken(c->generation->serving, code));
     counter_add(&c->generation->serving->meter
                      .rejected[code == ERR_REQ_QUEUE_FULL ? REJECT_QUEUE_FULL : REJECT_UNAVAILABLE],
                 1);
@@ -316,15 +322,13 @@ static void submit(struct generation *g, struct request **list) {
 
 static int unavailable(struct serving *s, struct api_error *e) {
     counter_add(&s->meter.rejected[REJECT_UNAVAILABLE], 1);
-    return api_error_set(e, 503, NULL, "%s",
-                         s->draining ? "the server is shutting down"
-                                     : "no group of workers is ready; try again later");
+    return api_error_set(e, 503, NULL, "%s", why_unavailable(s));
 }
 
 static int check_call(struct serving *s, const struct openai_request *r, struct api_error *e) {
     int rc = prompt_check_model(s, r, e);
     if (rc != 0) return rc;
-    return s->engine->takes(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
+    return s->engine->takes_requests(s->engine->self) && !s->draining ? 0 : unavailable(s, e);
 }
 
 static int reserve(struct serving *s, uint32_t n, struct api_error *e) {

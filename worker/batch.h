@@ -17,9 +17,9 @@
 // A run of rows of one sequence, as in the plan.
 struct batch_seq {
     uint32_t slot, row_begin, n_rows;
-    const Moesaic__Step__V1__Sampling
-        *sampling; // of its last row; NULL = not sampled. The plan's memory
-    const Moesaic__Step__V1__Scoring *scoring; // of its first rows; NULL = none. The plan's memory
+    // In the plan's memory: of its last row; NULL = not sampled.
+    const Moesaic__Step__V1__Sampling *sampling;
+    const Moesaic__Step__V1__Scoring *scoring; // of its first rows; NULL = none
     uint32_t restored, saved;                  // snapshots: before its first row, after its last
 };
 
@@ -47,8 +47,8 @@ struct batch_writer {
 struct batch {
     uint32_t n_slots, rows_max, max_model_len, vocab;
     bool pipelined; // this rank may not know what a slot sampled
-    bool
-        stateful; // slots have a state, which a run continues, takes from a snapshot or begins anew
+    // Slots have a state, which a run continues, takes from a snapshot or begins anew.
+    bool stateful;
     uint32_t n_snapshots;
     uint64_t n_checks;
     struct batch_slot *slots;         // [n_slots]

@@ -181,14 +181,19 @@ static void toy_abort(void *self, uint64_t id) {
     pthread_mutex_unlock(&t->lock);
 }
 
-static bool toy_ready(void *self) {
+static bool toy_leaving(void *self) {
     struct toy_engine *t = self;
-    return t->ready;
+    return t->script.leaving;
 }
 
-static bool toy_takes(void *self) {
+static bool toy_ready(void *self) {
     struct toy_engine *t = self;
-    return t->ready || t->script.takes;
+    return t->ready && !t->script.leaving;
+}
+
+static bool toy_takes_requests(void *self) {
+    struct toy_engine *t = self;
+    return (t->ready || t->script.takes_requests) && !t->script.leaving;
 }
 
 static bool toy_alive(void *self) {
@@ -227,7 +232,8 @@ struct toy_engine *toy_engine_create(struct env *env, const struct toy_script *s
                                .submit = toy_submit,
                                .abort = toy_abort,
                                .ready = toy_ready,
-                               .takes = toy_takes,
+                               .takes_requests = toy_takes_requests,
+                               .leaving = toy_leaving,
                                .alive = toy_alive,
                                .in_time = toy_in_time,
                                .view = toy_view};

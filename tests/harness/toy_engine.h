@@ -17,7 +17,8 @@ struct toy_script {
     int submit_error;    // what submit returns; 0 = takes it
     uint32_t n_errors;   // so many times; 0 = always; then it waits until an abort has come
     bool not_ready;      // at first
-    bool takes;          // requests also while it is not ready
+    bool takes_requests; // also while it is not ready
+    bool leaving;        // a worker is, so that nothing is taken
 
     // For toy_house: what to say in place of TOY_ANSWER, and how calls are read out of it.
     const char *answer, *tool_call_parser;

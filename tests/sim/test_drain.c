@@ -59,8 +59,8 @@ START_TEST(a_drained_worker_ends_no_request_and_the_queue_goes_on_with_the_next_
     ck_assert_int_eq(sim_run_until(c.sim, sim_now_ns(c.sim) + 20 * NS_PER_S, worker_left, &c),
                      SIM_UNTIL);
     ck_assert(!leader_ready(c.leader));
-    ck_assert(!leader_takes(c.leader));   // nobody knows whether another one comes
-    ck_assert_uint_lt(c.n_ended, N_JOBS); // or nothing waited, and this shows little
+    ck_assert(!leader_takes_requests(c.leader)); // nobody knows whether another one comes
+    ck_assert_uint_lt(c.n_ended, N_JOBS);        // or nothing waited, and this shows little
     ck_assert_uint_eq(c.n_ended, count_begun(&c));
     cluster_start_worker(&c, victim);
     ck_assert_int_eq(cluster_run(&c, NO_DEADLINE), SIM_UNTIL);
@@ -82,7 +82,7 @@ static void expect_only_the_old_ones_wait(struct cluster *c, struct turn *turns)
                      SIM_UNTIL);
     cluster_start_worker(c, 0); // which is not enough; the leader has heard of all by then
     ck_assert_int_eq(sim_run(c->sim, sim_now_ns(c->sim) + 2 * NS_PER_S), SIM_TIME);
-    ck_assert(!leader_ready(c->leader) && !leader_takes(c->leader));
+    ck_assert(!leader_ready(c->leader) && !leader_takes_requests(c->leader));
     ck_assert_uint_lt(c->n_ended, N_JOBS);
     cluster_start_worker(c, 1);
     ck_assert_int_eq(cluster_run(c, NO_DEADLINE), SIM_UNTIL);
@@ -113,7 +113,8 @@ START_TEST(nothing_new_is_taken_when_a_worker_leaves_a_group_that_forms_again) {
     cluster_kill_worker(&c, (uint32_t)((seed + 1) % 2));
     ck_assert_int_eq(sim_run_until(c.sim, sim_now_ns(c.sim) + 20 * NS_PER_S, none_is_ready, &c),
                      SIM_UNTIL);
-    ck_assert(leader_takes(c.leader)); // another one may come, and the survivor waits for it
+    ck_assert(
+        leader_takes_requests(c.leader)); // another one may come, and the survivor waits for it
     cluster_drain_worker(&c, (uint32_t)(seed % 2));
     expect_only_the_old_ones_wait(&c, turns);
 }

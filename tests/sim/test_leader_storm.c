@@ -108,7 +108,7 @@ static void act(struct storm *s, struct storm_request *q, int64_t now_ns, int64_
     if (q->made != NULL && now_ns >= q->submit_ns) {
         struct request *r = q->made;
         q->made = NULL;
-        bool takes = leader_takes(s->leader);
+        bool takes = leader_takes_requests(s->leader);
         int err = leader_submit(s->leader, r);
         check(err == (takes ? 0 : ERR_REQ_UNAVAILABLE));
         q->accepted = err == 0;

@@ -364,7 +364,7 @@ END_TEST
 START_TEST(while_a_lost_group_forms_again_requests_are_taken_and_readiness_is_503) {
     struct house h;
     struct buf out;
-    house_start(&h, (struct toy_script){.not_ready = true, .takes = true}, 64);
+    house_start(&h, (struct toy_script){.not_ready = true, .takes_requests = true}, 64);
     json_decref(post(&h, CHAT, "{" HELLO "}", 200));
     http_client_get(h.port, "/ready", &out);
     ck_assert_int_eq(http_client_status(&out), 503);

@@ -122,7 +122,7 @@ START_TEST(run_takes_requests_while_a_lost_group_forms_again) {
     toy_client_await_start(&early.client);
     toy_worker_kill(&c, 1);
     toy_await_ready(&c, false);
-    ck_assert(leader_takes(c.leader));
+    ck_assert(leader_takes_requests(c.leader));
     submit_long(&late, 2);
     ck_assert_int_eq(leader_check(c.leader), 0); // all mail was read
     ck_assert_uint_eq(late.client.n_starts + late.client.n_finishes, 0);
@@ -144,14 +144,14 @@ START_TEST(run_refuses_once_a_lost_group_was_not_there_again_in_time) {
     toy_worker_start(&c, 0);
     toy_await_ready(&c, true);
     toy_worker_kill(&c, 0);
-    while (leader_takes(c.leader))
+    while (leader_takes_requests(c.leader))
         nanosleep(&pause, NULL);
     ck_assert(!leader_ready(c.leader));
     toy_client_init(&k, 1);
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
     toy_worker_start(&c, 0);
     toy_await_ready(&c, true);
-    ck_assert(leader_takes(c.leader));
+    ck_assert(leader_takes_requests(c.leader));
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), 0);
     toy_client_await_end(&k);
     ck_assert_int_eq(k.finish, FINISH_LENGTH);

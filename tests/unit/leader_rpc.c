@@ -79,7 +79,11 @@ START_TEST(errors_before_the_first_token_are_statuses) {
     house_start(&h, (struct toy_script){.not_ready = true}, wide);
     rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
     rpc_house_stop(&h);
-    house_start(&h, (struct toy_script){0}, wide);
+    house_start(&h, (struct toy_script){.submit_error = ERR_REQ_UNAVAILABLE}, wide);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "no group");
+    rpc_house_stop(&h);
+    house_start(&h, (struct toy_script){.leaving = true}, wide);
+    rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "a worker drains");
     h.toy.serving->draining = true;
     rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");
     rpc_house_stop(&h);
@@ -88,7 +92,7 @@ END_TEST
 
 START_TEST(a_call_is_taken_while_a_lost_group_forms_again) {
     struct rpc_house h;
-    house_start(&h, (struct toy_script){.not_ready = true, .takes = true}, wide);
+    house_start(&h, (struct toy_script){.not_ready = true, .takes_requests = true}, wide);
     expect_whole(&h, ask(&h, false));
     h.toy.serving->draining = true;
     rpc_house_expect(ask(&h, false), GRPC_STATUS_UNAVAILABLE, "shutting down");

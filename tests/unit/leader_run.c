@@ -183,7 +183,7 @@ START_TEST(run_takes_no_request_before_the_first_group_nor_after_its_end) {
     toy_client_init(&k, 1);
     toy_cluster_prepare(&c, 1);
     toy_cluster_start(&c);
-    ck_assert(!leader_ready(c.leader) && !leader_takes(c.leader));
+    ck_assert(!leader_ready(c.leader) && !leader_takes_requests(c.leader));
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
     toy_worker_start(&c, 0);
     toy_await_ready(&c, true);
@@ -197,7 +197,7 @@ START_TEST(run_takes_no_request_before_the_first_group_nor_after_its_end) {
     ck_assert_int_eq(k.error, ERR_REQ_UNAVAILABLE);
     ck_assert_int_eq(leader_submit(c.leader, toy_request(&k, 1, 1)), ERR_REQ_UNAVAILABLE);
     ck_assert_int_eq(leader_check(c.leader), ERR_FATAL_STOPPED);
-    ck_assert(!leader_ready(c.leader) && !leader_takes(c.leader));
+    ck_assert(!leader_ready(c.leader) && !leader_takes_requests(c.leader));
     toy_cluster_finish(&c);
     toy_client_finish(&k);
 }
