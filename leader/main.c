@@ -113,20 +113,6 @@ static int engine_view(void *self, struct leader_view *out) {
 
 // --- options
 
-static void set_name(struct process *p) {
-    const char *path = p->options.model, *given = p->options.served_model_name;
-    size_t end = strlen(path);
-    while (end > 1 && path[end - 1] == '/')
-        end--;
-    size_t begin = end;
-    while (begin > 0 && path[begin - 1] != '/')
-        begin--;
-    if (given != NULL)
-        snprintf(p->name, sizeof p->name, "%s", given);
-    else
-        snprintf(p->name, sizeof p->name, "%.*s", (int)(end - begin), path + begin);
-}
-
 // That a name does not exist is said first: it is neither this machine's nor another's.
 static int check_host(const struct process *p, struct err_text *e) {
     const char *host = p->options.host, *why = http_host_error(host);
@@ -149,7 +135,10 @@ static int check_options(struct process *p, struct err_text *e) {
         return err_set(e, ERR_FATAL_CONFIG,
                        "--enable-auto-tool-choice needs --tool-call-parser, for how this model "
                        "writes calls");
-    set_name(p);
+    if (o->served_model_name != NULL)
+        snprintf(p->name, sizeof p->name, "%s", o->served_model_name);
+    else
+        model_path_name(p->name, sizeof p->name, o->model);
     rc = arrange_count(o, e);
     return rc == 0 ? local_resolve(o, e) : rc;
 }
@@ -553,8 +542,10 @@ static int run(struct process *p, const sigset_t *set) {
 
 static int parse(struct process *p, struct arena *arena, char **argv, int *asked,
                  struct err_text *e) {
-    struct option_input input = {(const char *const *)argv + 1, (const char *const *)environ, arena,
-                                 &p->notes, NULL};
+    struct option_input input = {.argv = (const char *const *)argv + 1,
+                                 .environment = (const char *const *)environ,
+                                 .arena = arena,
+                                 .notes = &p->notes};
     int rc = options_parse(&leader_option_table, &p->options, &input, asked, e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     secret_wipe_variable(environ, "VLLM_API_KEY");

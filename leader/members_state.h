@@ -1,5 +1,6 @@
-// members_state.h: what is inside struct members. Only members.c (streams and states), join.c (who
-// may come in) and form.c (epochs) include it.
+// members_state.h: what is inside struct members. Only members.c (streams and states),
+// members_view.c (what others see of them), join.c (who may come in) and form.c (epochs) include
+// it.
 #ifndef MOESAIC_LEADER_MEMBERS_STATE_H
 #define MOESAIC_LEADER_MEMBERS_STATE_H
 

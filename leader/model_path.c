@@ -2,6 +2,7 @@
 #include "leader/model_path.h"
 
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -40,4 +41,14 @@ int model_path_check(const char *path, struct err_text *e) {
                    "--model %s is no folder here, and models are not downloaded: run\n"
                    "  hf download %s --local-dir %s\nand pass --model %s",
                    path, path, name, name);
+}
+
+void model_path_name(char *out, size_t cap, const char *path) {
+    size_t end = strlen(path);
+    while (end > 1 && path[end - 1] == '/')
+        end--;
+    size_t begin = end;
+    while (begin > 0 && path[begin - 1] != '/')
+        begin--;
+    snprintf(out, cap, "%.*s", (int)(end - begin), path + begin);
 }
