@@ -109,7 +109,7 @@ static int send_plans(struct drive *d, struct flight *f, struct err_text *e) {
     for (uint32_t rank = 0; rank < d->config.layout.n_ranks; rank++) {
         const struct wire_buffer *b = &f->buffers[layout_place(&d->config.layout, rank).dp];
         int err = fabric_send(d->config.fabric, rank, fabric_tag(FABRIC_PLAN, number, 0),
-                              &(struct fabric_part){NULL, 0, b->data, b->bytes, 0});
+                              &(struct fabric_part){.data = b->data, .data_bytes = b->bytes});
         if (err != 0)
             return err_set(e, err, "plan of step %" PRIu64 " to rank %u: %s", number, rank,
                            err_name(err));

@@ -49,7 +49,11 @@ int stage_send(struct forward *f, struct err_text *e) {
     if (f->n_own == 0) return 0;
     *head = (struct rows_head){.n_rows = f->n_own, .hidden = spec_stream_dim(f->spec)};
     uint64_t tag = fabric_tag(FABRIC_STAGE, f->step, f->first_layer + f->n_layers);
-    struct fabric_part part = {head, sizeof *head, f->x, f->n_own * row_bytes, row_bytes};
+    struct fabric_part part = {.head = head,
+                               .head_bytes = sizeof *head,
+                               .data = f->x,
+                               .data_bytes = f->n_own * row_bytes,
+                               .unit_bytes = row_bytes};
     int rc = fabric_send(f->config.fabric, f->rank + f->stage_ranks, tag, &part);
     return rc == 0 ? 0 : send_error(f, rc, e);
 }

@@ -141,7 +141,7 @@ static int send_result(struct step *s, const Moesaic__Step__V1__StepResult *resu
     moesaic__step__v1__step_result__pack(result, s->buffer);
     return fabric_send(s->config.fabric, s->config.n_ranks,
                        fabric_tag(FABRIC_RESULT, result->step, 0),
-                       &(struct fabric_part){NULL, 0, s->buffer, bytes, 0});
+                       &(struct fabric_part){.data = s->buffer, .data_bytes = bytes});
 }
 
 static void result_begin(const struct step *s, Moesaic__Step__V1__StepResult *result,

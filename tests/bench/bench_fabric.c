@@ -31,8 +31,10 @@ static int rounds_of(size_t bytes) {
 static void pass(struct bench_member *m, uint64_t step, size_t bytes) {
     uint64_t tag = fabric_tag(FABRIC_TEST, step, 0);
     check(fabric_send(m->fabric, 1 - m->index, tag,
-                      &(struct fabric_part){&step, sizeof step, data, bytes - sizeof step, 0}) ==
-          0);
+                      &(struct fabric_part){.head = &step,
+                                            .head_bytes = sizeof step,
+                                            .data = data,
+                                            .data_bytes = bytes - sizeof step}) == 0);
 }
 
 static void take(struct bench_member *m, uint64_t step) {
@@ -60,8 +62,9 @@ static double exchange(struct bench_member *m, size_t bytes) {
     int n = rounds_of(bytes);
     for (int i = -WARM_UP; i < n; i++) {
         struct fabric_msg in[BENCH_RANKS];
-        struct fabric_part parts[BENCH_RANKS] = {{data, 8, data, bytes - 8, 0},
-                                                 {data, 8, data, bytes - 8, 0}};
+        const struct fabric_part part = {
+            .head = data, .head_bytes = 8, .data = data, .data_bytes = bytes - 8};
+        struct fabric_part parts[BENCH_RANKS] = {part, part};
         int64_t start = env_now_ns(m->env);
         uint64_t tag = fabric_tag(FABRIC_DISPATCH, (uint64_t)(i + WARM_UP), 0);
         struct fabric_exchange x = {tag, 0, BENCH_RANKS, parts, in};

@@ -89,7 +89,8 @@ static int connect_as_told(struct fabric *f, const struct order *o) {
 // Every second message may travel in pieces.
 static int send_to_all(struct fabric *f, const struct order *o, uint64_t step, const void *data,
                        size_t bytes) {
-    struct fabric_part part = {&step, sizeof step, data, bytes, 0};
+    struct fabric_part part = {
+        .head = &step, .head_bytes = sizeof step, .data = data, .data_bytes = bytes};
     if (step % 2 != 0) {
         part.unit_bytes = UNIT_BYTES;
         part.data_bytes -= bytes % UNIT_BYTES;

@@ -68,8 +68,9 @@ static int connect_sides(struct side *sides, struct err_text *e) {
 static int pass_one(struct world *w, struct side *sides) {
     struct fabric_want want = {.peer = 0, .kind = FABRIC_TEST};
     struct fabric_msg m;
-    int rc = fabric_send(sides[0].fabric, 1, fabric_tag(FABRIC_TEST, 0, 0),
-                         &(struct fabric_part){"he", 2, "llo", 3, 0});
+    int rc = fabric_send(
+        sides[0].fabric, 1, fabric_tag(FABRIC_TEST, 0, 0),
+        &(struct fabric_part){.head = "he", .head_bytes = 2, .data = "llo", .data_bytes = 3});
     int64_t limit = env_now_ns(w->env) + 2 * NS_PER_S;
     while (rc == 0) {
         fabric_flush(sides[0].fabric, 0);
@@ -103,7 +104,7 @@ static int fabric_life(struct world *w, enum fabric_kind kind) {
     if (rc == 0) rc = pass_one(w, sides);
     if (rc == 0)
         rc = fabric_send(sides[0].fabric, 0, fabric_tag(FABRIC_TEST, 0, 0),
-                         &(struct fabric_part){"me", 2, NULL, 0, 0});
+                         &(struct fabric_part){.head = "me", .head_bytes = 2});
     fabric_close(sides[0].fabric);
     fabric_close(sides[1].fabric);
     return rc;

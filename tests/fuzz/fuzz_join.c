@@ -231,7 +231,7 @@ static void send_plan(struct stage *s, const uint8_t *data, size_t n) {
     memcpy(bytes + head_bytes, data, n);
     if (!s->connected) return;
     (void)fabric_send(s->fabric, 0, fabric_tag(FABRIC_PLAN, s->step, 0),
-                      &(struct fabric_part){NULL, 0, bytes, head_bytes + n, 0});
+                      &(struct fabric_part){.data = bytes, .data_bytes = head_bytes + n});
     (void)fabric_flush(s->fabric, sim_now_ns(s->sim) + NS_PER_S);
 }
 

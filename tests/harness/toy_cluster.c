@@ -219,7 +219,7 @@ static void serve(struct toy_worker *w, struct fabric_msg *m) {
         say_epoch_closed(w, epoch);
     } else if (!w->mute) {
         if (fabric_send(w->fabric, w->n_ranks, tag,
-                        &(struct fabric_part){NULL, 0, data, bytes, 0}) == 0)
+                        &(struct fabric_part){.data = data, .data_bytes = bytes}) == 0)
             (void)fabric_flush(w->fabric, env_now_ns(w->env) + NS_PER_S);
     }
     free(data);

@@ -25,9 +25,10 @@ static void send_rows(struct forward *f, uint32_t layer) {
         uint32_t n_pairs = begin[r + 1] - begin[r];
         c->heads[r] = (struct rows_head){.n_rows = n_pairs, .hidden = f->spec->hidden};
         (void)fabric_send(f->config.fabric, r, fabric_tag(FABRIC_COMBINE, f->step, layer),
-                          &(struct fabric_part){&c->heads[r], sizeof c->heads[r],
-                                                c->out + begin[r] * hidden,
-                                                n_pairs * hidden * sizeof(float), 0});
+                          &(struct fabric_part){.head = &c->heads[r],
+                                                .head_bytes = sizeof c->heads[r],
+                                                .data = c->out + begin[r] * hidden,
+                                                .data_bytes = n_pairs * hidden * sizeof(float)});
     }
 }
 

@@ -44,7 +44,8 @@ static int exchange_rounds(struct env *env, struct ring_member *m, struct fabric
         struct fabric_part parts[PEERS - 1];
         struct fabric_msg in[PEERS - 1];
         for (uint32_t i = 0; i < PEERS - 1; i++)
-            parts[i] = (struct fabric_part){&round, sizeof round, &m->index, 4, 0};
+            parts[i] = (struct fabric_part){
+                .head = &round, .head_bytes = sizeof round, .data = &m->index, .data_bytes = 4};
         struct fabric_exchange x = {fabric_tag(FABRIC_DISPATCH, round, 0), 0, PEERS - 1, parts, in};
         int rc = fabric_exchange(f, &x, env_now_ns(env) + 5 * NS_PER_S);
         if (rc != 0) return rc;

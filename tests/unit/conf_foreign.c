@@ -25,7 +25,8 @@ static void teardown(void) {
 
 static int parse(const char *const *argv) {
     int asked;
-    struct option_input input = {argv, (const char *const[]){NULL}, &arena, &notes, NULL};
+    struct option_input input = {
+        .argv = argv, .environment = (const char *const[]){NULL}, .arena = &arena, .notes = &notes};
     return options_parse(&leader_option_table, &leader, &input, &asked, &err);
 }
 
@@ -303,7 +304,8 @@ END_TEST
 START_TEST(other_programs_do_not_know_them) {
     struct worker_options worker = {0};
     int asked;
-    struct option_input input = {LIST("--enforce-eager"), LIST(NULL), &arena, NULL, NULL};
+    struct option_input input = {
+        .argv = LIST("--enforce-eager"), .environment = LIST(NULL), .arena = &arena};
     ck_assert_int_eq(options_parse(&worker_option_table, &worker, &input, &asked, &err),
                      ERR_FATAL_CONFIG);
     ck_assert_ptr_nonnull(strstr(err.text, "unknown option"));
@@ -312,7 +314,11 @@ END_TEST
 
 static int parse_ctl(struct ctl_options *out, const char *const *argv, const char **word) {
     int asked;
-    struct option_input input = {argv, LIST(NULL), &arena, &notes, word};
+    struct option_input input = {.argv = argv,
+                                 .environment = LIST(NULL),
+                                 .arena = &arena,
+                                 .notes = &notes,
+                                 .positional = word};
     return options_parse(&ctl_option_table, out, &input, &asked, &err);
 }
 

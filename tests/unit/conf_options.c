@@ -24,12 +24,12 @@ static void teardown(void) {
 }
 
 static int parse_leader(const char *const *argv, const char *const *environment) {
-    struct option_input input = {argv, environment, &arena, NULL, NULL};
+    struct option_input input = {.argv = argv, .environment = environment, .arena = &arena};
     return options_parse(&leader_option_table, &leader, &input, &asked, &err);
 }
 
 static int parse_worker(const char *const *argv, const char *const *environment) {
-    struct option_input input = {argv, environment, &arena, NULL, NULL};
+    struct option_input input = {.argv = argv, .environment = environment, .arena = &arena};
     return options_parse(&worker_option_table, &worker, &input, &asked, &err);
 }
 
@@ -82,12 +82,13 @@ START_TEST(a_flag_that_may_stand_alone_has_a_value_of_its_own_then) {
                 {{"--watch", "5", NULL}, 5 * INT64_C(1000000000)},
                 {{"--watch=0.5", "--all", NULL}, INT64_C(500000000)}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct option_input input = {rows[i].argv, NONE, &arena, NULL, NULL};
+        struct option_input input = {.argv = rows[i].argv, .environment = NONE, .arena = &arena};
         memset(&ctl, 0, sizeof ctl);
         ck_assert_int_eq(options_parse(&ctl_option_table, &ctl, &input, &asked, &err), 0);
         ck_assert_int_eq(ctl.watch, rows[i].watch);
     }
-    struct option_input never = {LIST("--watch", "0"), NONE, &arena, NULL, NULL};
+    struct option_input never = {
+        .argv = LIST("--watch", "0"), .environment = NONE, .arena = &arena};
     ck_assert_int_eq(options_parse(&ctl_option_table, &ctl, &never, &asked, &err),
                      ERR_FATAL_CONFIG);
 }

@@ -309,8 +309,9 @@ static const struct layout apart = {.n_ranks = 2, .pp = 1, .dp = 2, .tp = 1, .ep
                            stages = {.n_ranks = 2, .pp = 2, .dp = 1, .tp = 1, .ep = 1, .etp = 1};
 
 static void tell(uint32_t from, uint32_t to, uint64_t tag, const void *data, size_t bytes) {
-    ck_assert_int_eq(
-        fabric_send(fabrics[from], to, tag, &(struct fabric_part){data, bytes, NULL, 0, 0}), 0);
+    ck_assert_int_eq(fabric_send(fabrics[from], to, tag,
+                                 &(struct fabric_part){.head = data, .head_bytes = bytes}),
+                     0);
 }
 
 // Rank 0 of a layout; rank 1 has sent what is given before.

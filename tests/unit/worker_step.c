@@ -73,7 +73,7 @@ static int serve_bytes(uint64_t number, const void *data, size_t n, struct err_t
     struct fabric_msg message;
     struct fabric_want want = {.peer = LEADER, .kind = FABRIC_PLAN, .step = FABRIC_ANY_STEP};
     int rc = fabric_send(peers.peers[LEADER].fabric, 0, fabric_tag(FABRIC_PLAN, number, 0),
-                         &(struct fabric_part){NULL, 0, data, n, 0});
+                         &(struct fabric_part){.data = data, .data_bytes = n});
     ck_assert_int_eq(rc, 0);
     ck_assert_int_eq(
         fabric_recv(peers.peers[0].fabric, &want, peer_in(&peers.peers[0], 5), &message), 0);

@@ -87,7 +87,7 @@ static void close_group(void) {
 static void send(enum fabric_message kind, uint64_t step, uint32_t block, const void *data,
                  size_t bytes) {
     ck_assert_int_eq(fabric_send(peers.peers[1 - self].fabric, self, fabric_tag(kind, step, block),
-                                 &(struct fabric_part){NULL, 0, data, bytes, 0}),
+                                 &(struct fabric_part){.data = data, .data_bytes = bytes}),
                      0);
 }
 
