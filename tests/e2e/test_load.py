@@ -209,7 +209,7 @@ def test_a_row_ends_with_its_last_answer(cluster):
     command = [BUILD / "moectl", "bench", "--url", cluster.url, "--concurrency", "1,2,3", "--requests", "1", "--max-tokens", "1"]
     rows = subprocess.run(command, capture_output=True, text=True, timeout=60).stdout.split("\n")[1:4]
     spare = [float(row.split(",")[4]) - float(row.split(",")[7]) / 1000 for row in rows]  # seconds, ttft_p99_ms
-    assert min(spare) < 0.9, rows
+    assert sorted(spare)[1] < 0.9, rows  # one row may have met other work
 
 
 def test_failures_are_an_exit_code(cluster):
