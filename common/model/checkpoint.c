@@ -89,12 +89,25 @@ static bool follows_in_matrix(const struct model_spec *spec, enum tensor_kind ki
            (kind == TENSOR_K || kind == TENSOR_V || kind == TENSOR_K_BIAS || kind == TENSOR_V_BIAS);
 }
 
+// A table of experts by token, of the right shape and type: small enough to be read each time.
+static void check_table(struct matching *m, const struct safetensors_tensor *t) {
+    struct err_text why;
+    uint16_t *ids = mem_array(m->spec->vocab, m->spec->router.top_k * sizeof *ids);
+    const struct expert_table_source source = {m->st, t};
+    if (ids == NULL)
+        say(m->problems, "no memory to read tensor %s", t->name);
+    else if (expert_table_read(ids, NULL, m->spec, &source, &why) != 0)
+        say(m->problems, "%s", why.text);
+    mem_free(ids);
+}
+
 static void check_tensor(struct matching *m, const struct safetensors_tensor *t,
                          const struct tensor_want *want) {
     const struct tensor_place place = tensor_want_place(m->spec, want);
     enum dtype dtype;
-    if (t->n_dims != place.n_dims ||
-        memcmp(t->shape, place.dims, place.n_dims * sizeof place.dims[0]) != 0) {
+    bool fits = t->n_dims == place.n_dims &&
+                memcmp(t->shape, place.dims, place.n_dims * sizeof place.dims[0]) == 0;
+    if (!fits) {
         char expected[64], found[128];
         safetensors_shape_text(expected, sizeof expected, place.dims, place.n_dims);
         safetensors_shape_text(found, sizeof found, t->shape, t->n_dims);
@@ -105,6 +118,8 @@ static void check_tensor(struct matching *m, const struct safetensors_tensor *t,
         if (safetensors_id_bytes(t) == 0)
             say(m->problems, "tensor %s has type %s; only I32 and I64 are ids", t->name,
                 safetensors_type_name(t));
+        else if (fits)
+            check_table(m, t);
         return;
     }
     if (!safetensors_dtype(t, &dtype)) {
@@ -183,7 +198,6 @@ static void count_values(struct counts *c, const uint8_t *bytes, size_t n, enum 
 }
 
 // What each tensor of the checkpoint is held in, DTYPE_COUNT where nothing asks for it.
-#define HELD_IDS UINT8_MAX
 struct holding {
     const struct model_spec *spec;
     const struct safetensors *st;
@@ -197,9 +211,7 @@ static bool hold(void *context, const struct tensor_want *want) {
     tensor_want_name(h->spec, want, name);
     if (is_seen(h->spec, want, name)) return true;
     const struct safetensors_tensor *t = safetensors_find(h->st, name);
-    if (t != NULL && tensor_of_ids(want->ref.kind))
-        h->held[t - safetensors_at(h->st, 0)] = HELD_IDS;
-    else if (t != NULL && safetensors_dtype(t, &found))
+    if (t != NULL && safetensors_dtype(t, &found))
         h->held[t - safetensors_at(h->st, 0)] =
             (uint8_t)tensor_held_dtype(h->spec, want, found, asked);
     return true;
@@ -221,33 +233,13 @@ static int scan(const struct holding *h, const struct safetensors_tensor *t, uin
     return 0;
 }
 
-// Of a table of experts by token.
-static int scan_ids(const struct holding *h, const struct safetensors_tensor *t,
-                    const struct problems *problems, struct err_text *e) {
-    struct err_text why;
-    uint16_t *ids = mem_array(h->spec->vocab, h->spec->router.top_k * sizeof *ids);
-    if (ids == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory to read tensor %s", t->name);
-    const struct expert_table_source source = {h->st, t};
-    int rc = expert_table_read(ids, NULL, h->spec, &source, &why);
-    if (rc != 0) say(problems, "%s", why.text);
-    mem_free(ids);
-    return 0;
-}
-
-// Whether the walk came to a table of this shape and type.
-static bool is_table(const struct holding *h, const struct safetensors_tensor *t) {
-    return h->held[t - safetensors_at(h->st, 0)] == HELD_IDS && safetensors_id_bytes(t) != 0 &&
-           t->n_dims == 2 && t->shape[0] == h->spec->vocab && t->shape[1] == h->spec->router.top_k;
-}
-
 static int scan_all(const struct holding *h, uint8_t *piece, const struct problems *problems,
                     struct err_text *e) {
     for (size_t i = 0; i < safetensors_count(h->st); i++) {
         const struct safetensors_tensor *t = safetensors_at(h->st, i);
         struct counts counts;
         if (tensor_is_left_out(h->spec, t->name)) continue;
-        int rc = is_table(h, t) ? scan_ids(h, t, problems, e) : 0;
-        if (rc == 0) rc = scan(h, t, piece, &counts, e);
+        int rc = scan(h, t, piece, &counts, e);
         if (rc != 0) return rc;
         if (counts.not_finite > 0)
             say(problems, "tensor %s: %llu of its numbers are infinite or none (NaN)", t->name,

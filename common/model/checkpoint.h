@@ -1,6 +1,6 @@
 // checkpoint.h: whether a checkpoint is the one that config.json describes, without reading its
-// weights; everything that is not is said, not only the first. Optionally, whether all its numbers
-// are finite.
+// weights but tables of experts by token; everything that is not is said, not only the first.
+// Optionally, whether all its numbers are finite.
 #ifndef MOESAIC_COMMON_MODEL_CHECKPOINT_H
 #define MOESAIC_COMMON_MODEL_CHECKPOINT_H
 
@@ -20,7 +20,7 @@ void checkpoint_sizes(struct checkpoint_sizes *out, const struct model_spec *spe
 uint64_t checkpoint_rank_bytes(const struct checkpoint_sizes *sizes, const struct model_spec *spec,
                                uint32_t n_ranks);
 
-// Names, shapes and types of all tensors.
+// Names, shapes and types of all tensors, and the ids in tables of experts.
 int checkpoint_check(const struct model_spec *spec, const struct safetensors *st,
                      const struct problems *problems, struct err_text *e);
 

@@ -19,7 +19,8 @@ void folder_copy_edit(const struct folder_copy *c, const char *file, const char 
                       const char *to);
 // Writes a whole file.
 void folder_copy_write(const struct folder_copy *c, const char *file, const char *text);
-// Overwrites one element of a tensor, of 4 bytes, or of 2 where the tensor has such.
+// Overwrites one element of a tensor, of 4 bytes, or of 2 where the tensor has such; of one of
+// ids, 4 bytes counted in such.
 void folder_copy_poke(const struct folder_copy *c, const char *tensor, uint64_t element,
                       uint32_t bits);
 

@@ -173,6 +173,17 @@ START_TEST(values_are_read_when_they_are_asked_for) {
 }
 END_TEST
 
+START_TEST(tables_of_experts_are_read_also_when_values_are_not) {
+    struct folder_copy c;
+    folder_copy_make(&c, TEST_DATA "/models/deepseek-v4");
+    uint32_t n_problems = verify(c.folder, false);
+    folder_copy_poke(&c, "model.layers.4.ffn.gate.tid2eid", 2 * 7 * 3, 8);
+    ck_assert_uint_eq(verify(c.folder, false), n_problems + 1);
+    expect("tid2eid gives token 7 the expert 8; there are ");
+    folder_copy_remove(&c);
+}
+END_TEST
+
 START_TEST(what_is_left_out_is_counted) {
     verify(TEST_DATA "/models/kimi-k25", false);
     expect("49 tensors in 1 file, 68.6 kB, 2 of parts that are not served");
@@ -192,6 +203,7 @@ int main(void) {
     tcase_add_test(c, a_template_is_tried_with_a_message);
     tcase_add_test(c, a_template_that_refuses_a_message_in_its_own_words_can_be_served);
     tcase_add_test(c, values_are_read_when_they_are_asked_for);
+    tcase_add_test(c, tables_of_experts_are_read_also_when_values_are_not);
     tcase_add_test(c, what_is_left_out_is_counted);
     Suite *s = suite_create("ctl_verify");
     suite_add_tcase(s, c);
