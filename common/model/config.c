@@ -94,7 +94,7 @@ uint32_t config_size(struct config_reader *r, const char *key, uint32_t max) {
     return config_size_or(r, key, max, 1);
 }
 
-float config_real_or(struct config_reader *r, const char *key, float fallback) {
+double config_double_or(struct config_reader *r, const char *key, double fallback) {
     const json_t *v = config_value(r, key);
     if (v == NULL) return fallback;
     if (!json_is_number(v)) {
@@ -106,7 +106,11 @@ float config_real_or(struct config_reader *r, const char *key, float fallback) {
         config_refuse(r, "%s is not a number that float32 can hold", key);
         return fallback;
     }
-    return (float)d;
+    return d;
+}
+
+float config_real_or(struct config_reader *r, const char *key, float fallback) {
+    return (float)config_double_or(r, key, (double)fallback);
 }
 
 bool config_flag_or(struct config_reader *r, const char *key, bool fallback) {

@@ -42,6 +42,8 @@ uint32_t config_size_or(struct config_reader *r, const char *key, uint32_t max, 
 uint32_t config_count_or(struct config_reader *r, const char *key, uint32_t max, uint32_t fallback);
 // Any finite number, as float32 (finite there too).
 float config_real_or(struct config_reader *r, const char *key, float fallback);
+// The same number as the file has it, for what is reckoned from it before it becomes a float.
+double config_double_or(struct config_reader *r, const char *key, double fallback);
 bool config_flag_or(struct config_reader *r, const char *key, bool fallback);
 // Refuses a key whose value is true or other than the one named: what it asks for is not there.
 void config_refuse_flag(struct config_reader *r, const char *key);

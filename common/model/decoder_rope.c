@@ -155,13 +155,13 @@ static void read_part(struct config_reader *r, struct model_spec *spec,
                       const struct decoder_defaults *d) {
     const char *key = "partial_rotary_factor";
     if (config_value(r, key) == NULL) return;
-    float part = config_real_or(r, key, 1.0f);
-    if (d->partial_rotary == 0 && part != 1.0f)
+    double part = config_double_or(r, key, 1);
+    if (d->partial_rotary == 0 && part != 1)
         config_refuse(r, "%s other than 1 is not supported", key);
     else if (!(part > 0 && part <= 1))
-        config_refuse(r, "%s is %g, not within 0 and 1", key, (double)part);
+        config_refuse(r, "%s is %g, not within 0 and 1", key, part);
     else
-        spec->rope.dim = (uint32_t)((float)spec->head_dim * part);
+        spec->rope.dim = (uint32_t)(spec->head_dim * part);
 }
 
 void decoder_read_rope_object(struct config_reader *r, const char *key, struct model_spec *spec,

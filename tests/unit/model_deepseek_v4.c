@@ -1,6 +1,7 @@
 // model_deepseek_v4.c: what DeepSeek-V4's config.json says in the released spelling and in that of
 // transformers, what is refused by name, and the three forms of its checkpoints.
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -160,9 +161,51 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         {"{\"rope_scaling\": null, \"rope_parameters\": {\"main\": {}, \"compress\": {}}}",
          "main.partial_rotary_factor is missing"},
         {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 16, \"mode\": 1}}", "mode"},
+        {"{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 16, \"truncate\": false}}",
+         "truncate"},
+        {"{\"rope_scaling\": null, \"rope_parameters\": {\"main\": {\"partial_rotary_factor\": "
+         "0.125}, "
+         "\"compress\": {\"partial_rotary_factor\": 0.125, \"rope_type\": \"yarn\", \"factor\": "
+         "16, "
+         "\"truncate\": false}}}",
+         "truncate"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         refuse(cases[i][0], cases[i][1]);
+}
+END_TEST
+
+// YaRN alone leaves cosines and sines as they are where nothing says otherwise.
+START_TEST(each_kind_of_rotary_embedding_has_its_own_factor) {
+    struct model_spec s = accept("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 16}}");
+    ck_assert(s.compress.rope.attention == 0);
+    s = accept("{\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 16, \"truncate\": true, "
+               "\"attention_factor\": 1.5}}");
+    ck_assert(s.compress.rope.attention == 1.5f);
+    s = accept(
+        "{\"head_dim\": 16, \"qk_rope_head_dim\": 4, \"index_head_dim\": 8, \"rope_scaling\": "
+        "{\"type\": \"longrope\", \"factor\": 16, \"short_factor\": [1, 1], "
+        "\"long_factor\": [2, 2], \"original_max_position_embeddings\": 65536}}");
+    ck_assert(fabsf(s.compress.rope.attention - 1.118034f) < 1e-6f); // sqrt(1 + ln 16 / ln 65536)
+    ck_assert(s.compress.rope.attention == s.compress.rope.long_attention);
+}
+END_TEST
+
+// The file's number is a double: 0.2916666666666667 of 96 are 28, and so are 0.30208333, whose
+// product with 96 is 29 in float32.
+START_TEST(the_rotated_part_of_a_head_is_reckoned_in_double) {
+    static const struct {
+        const char *part;
+        uint32_t dim;
+    } rows[] = {{"0.2916666666666667", 28}, {"0.3125", 30}, {"0.30208333", 28}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char patch[128];
+        snprintf(patch, sizeof patch,
+                 "{\"head_dim\": 96, \"qk_rope_head_dim\": null, \"partial_rotary_factor\": %s}",
+                 rows[i].part);
+        struct model_spec s = accept(patch);
+        ck_assert_uint_eq(s.rope.dim, rows[i].dim);
+    }
 }
 END_TEST
 
@@ -248,6 +291,8 @@ int main(void) {
     tcase_add_test(c, both_spellings_say_the_same);
     tcase_add_test(c, absent_lists_are_what_the_class_says);
     tcase_add_test(c, what_would_change_the_answer_is_refused_by_name);
+    tcase_add_test(c, each_kind_of_rotary_embedding_has_its_own_factor);
+    tcase_add_test(c, the_rotated_part_of_a_head_is_reckoned_in_double);
     tcase_add_test(c, a_layout_splits_whole_groups_of_heads);
     tcase_add_test(c, a_checkpoints_form_is_found_by_its_first_expert);
     tcase_add_test(c, a_table_of_experts_is_verified);

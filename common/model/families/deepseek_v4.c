@@ -92,7 +92,7 @@ static const struct decoder_defaults defaults = {
 
 // partial_rotary_factor counts before qk_rope_head_dim.
 static void read_rotary_part(struct config_reader *r, struct model_spec *spec) {
-    double part = (double)config_real_or(r, "partial_rotary_factor", 0.125f);
+    double part = config_double_or(r, "partial_rotary_factor", 0.125);
     const char *key = "qk_rope_head_dim";
     uint32_t dim = config_size_or(r, key, HEAD_DIM_MAX, 0);
     if (!(part > 0 && part <= 1))
@@ -127,8 +127,15 @@ static void read_flat(struct config_reader *r, const struct model_spec *spec,
     decoder_read_rope_object(r, key, compressed, &defaults);
     if (compressed->rope.dim != spec->rope.dim)
         config_refuse(r, "%s: partial_rotary_factor differs from that outside", key);
-    if (json_object_get(object, "attention_factor") == NULL) compressed->rope.attention = 0;
+    if (compressed->rope.kind == ROPE_YARN && json_object_get(object, "attention_factor") == NULL)
+        compressed->rope.attention = 0;
     compressed->rope.theta = config_real_or(r, "compress_rope_theta", 160000.0f);
+}
+
+// The class looks for the key where it never is, and so rounds always.
+static void refuse_unrounded(struct config_reader *r, const struct rope_spec *rope) {
+    if (r->rc == 0 && rope->kind == ROPE_YARN && !rope->truncate)
+        config_refuse(r, "truncate false is not supported: the class does not read it");
 }
 
 static void read_ropes(struct config_reader *r, struct model_spec *spec) {
@@ -146,6 +153,8 @@ static void read_ropes(struct config_reader *r, struct model_spec *spec) {
     } else {
         read_flat(r, spec, &compressed);
     }
+    refuse_unrounded(r, &spec->rope);
+    refuse_unrounded(r, &compressed.rope);
     spec->rope.interleaved = compressed.rope.interleaved = true;
     spec->compress.rope = compressed.rope;
 }
