@@ -50,7 +50,12 @@ static bool recurrent_heads_fit(const struct model_spec *s, uint32_t tp) {
 }
 
 static int check_tensor(const struct model_spec *s, const struct layout *l, struct err_text *e) {
-    uint32_t segments = spec_attn_segments(s);
+    uint32_t segments = spec_attn_segments(s), groups = s->joint.o_groups;
+    if (groups != 0 && segments % l->tp != 0)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "tensor parallel %u does not divide the %u segment%s in which the output of "
+                       "the model's %u group%s of heads is summed",
+                       l->tp, segments, plural(segments), groups, plural(groups));
     if (segments % l->tp != 0)
         return err_set(e, ERR_FATAL_CONFIG,
                        "tensor parallel %u does not divide the %u segment%s in which the output of "

@@ -215,6 +215,12 @@ START_TEST(a_layout_splits_whole_groups_of_heads) {
     ck_assert_uint_eq(legal_tp_max(&s), 8);
     s = accept("{\"o_groups\": 2}");
     ck_assert_uint_eq(legal_tp_max(&s), 2);
+    const struct layout layout = {4, 1, 1, 4, 4, 1};
+    struct err_text e;
+    ck_assert_int_eq(legal_check(&s, &layout, &e), ERR_FATAL_CONFIG);
+    ck_assert_msg(strstr(e.text, "the 2 segments in which the output of the model's 2 groups of "
+                                 "heads is summed") != NULL,
+                  "%s", e.text);
 }
 END_TEST
 
