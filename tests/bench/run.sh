@@ -1,6 +1,7 @@
 #!/bin/bash
 # Prints what `make bench` promises, as CSV blocks: tokens/s over HTTP for 1, 2 and 4 workers at 1, 8 and 64 requests at once,
-# where a step's time goes, and the kernels and the forward pass alone. Nothing here is a test: numbers are for reading.
+# where a step's time goes, and the kernels and the forward pass alone. Numbers are for reading; one thing is checked: answers with the
+# prefix cache have the digests of those without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -46,31 +47,37 @@ for workers in 1 2 4; do
 done
 
 # 64 requests at once with 1,024 tokens in common and 64 of their own, 64 tokens each: what the prefix cache is worth. One worker; the
-# first request of each group is another one, so that neither pays for its start.
+# first request of each group is another one, so that neither pays for its start. Ends with an error where a digest differs.
 body() { # number: tokens in common, own ones
     local common own
     common=$(seq -s, 1 1024)
     own=$(awk -v n="$1" 'BEGIN { for (k = 0; k < 64; k++) printf ",%d", (n * 131 + k * 17) % 2000 }')
-    printf '{"model": "seedling", "prompt": [%s%s], "max_tokens": 64, "ignore_eos": true}' "$common" "$own" >"$logs/body-$1"
+    printf '{"model": "seedling", "prompt": [%s%s], "max_tokens": 64, "ignore_eos": true, "temperature": 0}' "$common" "$own" >"$logs/body-$1"
 }
-prefix_seconds() { # flag
+prefix_seconds() { # flag, where its digests go
     local start
-    group 1 --max-num-seqs 64 --served-model-name seedling "$1"
+    rm -f "$logs"/answer-*
+    group 1 --max-num-seqs 64 --served-model-name seedling --digest "$1"
     curl -sS -o /dev/null -H 'Content-Type: application/json' -d '{"model": "seedling", "prompt": [5], "max_tokens": 4}' "$url/v1/completions"
     for i in $(seq 64); do # one process sends all: 64 would take more time than what is measured
-        printf 'next\nurl = "%s/v1/completions"\ndata = "@%s/body-%s"\nheader = "Content-Type: application/json"\noutput = /dev/null\n' "$url" "$logs" "$i"
+        printf 'next\nurl = "%s/v1/completions"\ndata = "@%s/body-%s"\nheader = "Content-Type: application/json"\noutput = "%s/answer-%s"\n' "$url" "$logs" "$i" "$logs" "$i"
     done | sed 1d >"$logs/requests"
     start=$(date +%s%N)
     curl -sS --no-progress-meter --parallel --parallel-immediate --parallel-max 64 --config "$logs/requests"
     seconds=$(awk -v ns=$(($(date +%s%N) - start)) 'BEGIN { printf "%.3f", ns / 1e9 }')
     stop
+    for i in $(seq 64); do
+        printf '%s %s\n' "$i" "$(grep -o '"digest": *"[^"]*"' "$logs/answer-$i" || echo "no digest: $(head -c 200 "$logs/answer-$i")")"
+    done >"$2"
+    if grep -m 1 'no digest' "$2" >&2; then exit 1; fi
 }
 for i in $(seq 64); do body "$i"; done
 printf '\nprefix_cache,seconds,output_tokens_per_s\n'
-prefix_seconds --no-enable-prefix-caching
+prefix_seconds --no-enable-prefix-caching "$logs/digests-off"
 without=$seconds
-prefix_seconds --enable-prefix-caching
+prefix_seconds --enable-prefix-caching "$logs/digests-on"
 awk -v a="$without" -v b="$seconds" 'BEGIN { printf "off,%s,%.0f\non,%s,%.0f\nratio,%.2f,\n", a, 4096 / a, b, 4096 / b, a / b }'
+diff "$logs/digests-off" "$logs/digests-on" >&2 || { echo "bench: the prefix cache changed answers" >&2; exit 1; }
 
 for bench in "$bin"/bench_*; do
     [ -x "$bench" ] || continue
