@@ -7,9 +7,10 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
-// Bounds of one exchange of a model without stages (an all-to-all, or one of a TP group) and of one
-// result's way out; with pp stages an exchange, and the wait for the stage before, has pp times as
-// long. Only a backstop: a lost peer is noticed by the fabric or told by the leader within seconds,
+// Bounds of one exchange of a model without stages (an all-to-all, or one of a TP group) and of the
+// way out of what a step sends last (its result, its rows to the next stage). With pp stages each,
+// and the wait for the stage before, has pp times as long: a stage takes rows when its own step is
+// over. Only a backstop: a lost peer is noticed by the fabric or told by the leader within seconds,
 // while a peer that reads its pages from swap is slow, not lost.
 #define EXCHANGE_TIMEOUT_NS (30 * NS_PER_S)
 #define SEND_TIMEOUT_NS (30 * NS_PER_S)
@@ -100,7 +101,7 @@ int epoch_connect(struct epoch *ep, const struct epoch_parts *parts,
         .n_slots = parts->n_slots,
         .rows_max = parts->rows_max,
         .kv_blocks = ep->kv_blocks,
-        .send_timeout_ns = SEND_TIMEOUT_NS,
+        .send_timeout_ns = SEND_TIMEOUT_NS * parts->layout->pp,
     };
     return step_create(&ep->step, &config, e);
 }

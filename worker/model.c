@@ -281,8 +281,6 @@ static int begin_rows(struct model *m, struct err_text *e) {
     struct forward *f = &m->forward;
     int rc = 0;
     attn_begin(f);
-    if (!is_last_stage(f)) rc = stage_sent(f, e);
-    if (rc != 0) return rc;
     if (f->place.stage == 0) pool_run_rows(f->pool, f->n_own, f->spec->hidden, embed_rows, f);
     phase_end(m, PHASE_EMBED);
     if (f->place.stage != 0) rc = stage_receive(f, e);

@@ -28,7 +28,8 @@ enum step_phase {
     PHASE_HEAD,
     PHASE_SAMPLE,
     PHASE_TENSOR, // exchanges of a TP group, which are not in the phases above
-    PHASE_STAGE,  // waiting for the stage before, handing over to the next
+    PHASE_STAGE,  // waiting for the stage before, handing over to the next: also until what the
+                  // step before has sent is gone
     PHASE_COUNT
 };
 

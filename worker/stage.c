@@ -38,11 +38,6 @@ int stage_receive(struct forward *f, struct err_text *e) {
     return rc;
 }
 
-static int send_error(const struct forward *f, int rc, struct err_text *e) {
-    return err_set(e, rc, "stage %u to rank %u: %s", f->place.stage + 1, f->rank + f->stage_ranks,
-                   err_name(rc));
-}
-
 int stage_send(struct forward *f, struct err_text *e) {
     struct rows_head *head = &f->stage.head;
     size_t row_bytes = spec_stream_dim(f->spec) * sizeof(float);
@@ -54,11 +49,8 @@ int stage_send(struct forward *f, struct err_text *e) {
                                .data = f->x,
                                .data_bytes = f->n_own * row_bytes,
                                .unit_bytes = row_bytes};
-    int rc = fabric_send(f->config.fabric, f->rank + f->stage_ranks, tag, &part);
-    return rc == 0 ? 0 : send_error(f, rc, e);
-}
-
-int stage_sent(struct forward *f, struct err_text *e) {
-    int rc = fabric_flush(f->config.fabric, deadline_of(f));
-    return rc == 0 ? 0 : send_error(f, rc, e);
+    uint32_t to = f->rank + f->stage_ranks;
+    int rc = fabric_send(f->config.fabric, to, tag, &part);
+    if (rc == 0) return 0;
+    return err_set(e, rc, "stage %u to rank %u: %s", f->place.stage + 1, to, err_name(rc));
 }

@@ -27,9 +27,7 @@ size_t stage_bytes_max(const struct model_spec *spec, uint32_t rows_max);
 // x = what the stage before made of the own rows. ERR_PEER_PROTOCOL when the message does not add
 // up.
 int stage_receive(struct forward *f, struct err_text *e);
-// Sends x on. It stays as it is until stage_sent.
+// Sends x on. It stays as it is until fabric_flush: step_serve waits for that before the next step.
 int stage_send(struct forward *f, struct err_text *e);
-// Waits until the rows of the step before have left x, for the next step's.
-int stage_sent(struct forward *f, struct err_text *e);
 
 #endif

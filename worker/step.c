@@ -134,6 +134,17 @@ static int flush(const struct step *s) {
     return fabric_flush(s->config.fabric, env_now_ns(s->config.env) + s->config.send_timeout_ns);
 }
 
+// Of what the step before has sent: its result, and its rows where another stage follows, which
+// takes them when it is done with those before. That wait is the stage's.
+static int flush_step_before(const struct step *s, uint64_t *waited_ns) {
+    *waited_ns = 0;
+    if (fabric_flushed(s->config.fabric)) return flush(s);
+    int64_t began_ns = env_now_ns(s->config.env);
+    int rc = flush(s);
+    *waited_ns = (uint64_t)(env_now_ns(s->config.env) - began_ns);
+    return rc;
+}
+
 // The buffer is free: step_serve has waited for the result before.
 static int send_result(struct step *s, const Moesaic__Step__V1__StepResult *result) {
     size_t bytes = moesaic__step__v1__step_result__get_packed_size(result);
@@ -188,9 +199,14 @@ int step_serve(struct step *s, struct fabric_msg *message, struct err_text *e) {
     struct step_output output;
     // The tag's step is what the leader waits for when the plan itself cannot be read.
     uint64_t number = message->tag >> 16 & ((UINT64_C(1) << 40) - 1);
+    uint64_t waited_ns;
     e->text[0] = '\0';
-    int rc = flush(s); // of what the step before has sent
-    if (rc == 0) rc = decode_plan(s, message, &plan, e);
+    int rc = flush_step_before(s, &waited_ns);
+    if (rc != 0) { // then not even a refusal has room: the fabric may still read the buffer
+        fabric_release(s->config.fabric, message);
+        return err_set(e, rc, "what was sent before did not leave: %s", err_name(rc));
+    }
+    rc = decode_plan(s, message, &plan, e);
     fabric_release(s->config.fabric, message); // decoding copied everything
     if (rc == 0) {
         number = plan->step;
@@ -198,6 +214,8 @@ int step_serve(struct step *s, struct fabric_msg *message, struct err_text *e) {
     }
     if (rc == ERR_PEER_PROTOCOL) return refuse_plan(s, number, e);
     if (rc != 0) return rc;
+    output.phase_ns[PHASE_STAGE] += waited_ns;
+    output.total_ns += waited_ns;
     s->last_step = number;
     s->n_served++;
     return answer_plan(s, number, &output);
