@@ -24,6 +24,9 @@
 #define PROGRESS_MAX 256 // rounds before the caller looks at what arrived
 // A sleeping wait looks this often whether the process was told to stop.
 #define STOP_CHECK_NS (200 * NS_PER_MS)
+// And this often whether there is room for a send: the first nap and the longest.
+#define NAP_NS (50 * (NS_PER_MS / 1000))
+#define NAP_NS_MAX NS_PER_MS
 
 static struct fabric_ucx *ucx(struct fabric *base) {
     return (struct fabric_ucx *)base;
@@ -372,12 +375,11 @@ static bool ucx_sent(struct fabric *base) {
 
 // To the end, or until the caller may have what it waits for: over TCP each round is a system call.
 static void ucx_progress(struct fabric *base) {
-    const struct fabric_ucx *f = ucx(base);
+    struct fabric_ucx *f = ucx(base);
     if (f->worker == NULL) return;
     base->arrived = false;
-    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(f->worker) != 0 && !base->arrived;
-         i++) {
-    }
+    for (int i = 0; i < PROGRESS_MAX && ucp_worker_progress(f->worker) != 0 && !base->arrived; i++)
+        f->nap_ns = 0;
 }
 
 // True: something moved, or the wait is over anyway.
@@ -393,8 +395,7 @@ static bool spin(struct fabric_ucx *f, int64_t deadline_ns) {
     return false;
 }
 
-static struct timespec sleep_span(const struct fabric_ucx *f, int64_t deadline_ns) {
-    int64_t left = STOP_CHECK_NS;
+static struct timespec sleep_span(const struct fabric_ucx *f, int64_t deadline_ns, int64_t left) {
     if (deadline_ns != NO_DEADLINE) {
         int64_t rest = deadline_ns - env_now_ns(f->base.config.env);
         if (rest < left) left = rest < 0 ? 0 : rest;
@@ -402,19 +403,38 @@ static struct timespec sleep_span(const struct fabric_ucx *f, int64_t deadline_n
     return (struct timespec){.tv_nsec = (long)left};
 }
 
-static bool ucx_wait(struct fabric *base, int64_t deadline_ns, bool wakes) {
-    struct fabric_ucx *f = ucx(base);
-    if (spin(f, deadline_ns)) return false;
-    if (ucp_worker_arm(f->worker) != UCS_OK) return false; // busy: there is more to progress
-    struct pollfd fds[] = {{.fd = f->event_fd, .events = POLLIN},
+// Sleeps for so long at most, until an interrupt, a wake (true: consumed) or, if armed, an event.
+static bool sleep_until(struct fabric_ucx *f, struct timespec span, bool armed, bool wakes) {
+    struct waker *waker = f->base.config.waker;
+    struct pollfd fds[] = {{.fd = armed ? f->event_fd : -1, .events = POLLIN},
                            {.fd = f->interrupt_fd, .events = POLLIN},
-                           {.fd = waker_fd(base->config.waker), .events = POLLIN}};
-    struct timespec span = sleep_span(f, deadline_ns);
-    if (ppoll(fds, wakes ? 3 : 2, &span, NULL) <= 0) return false;
+                           {.fd = wakes ? waker_fd(waker) : -1, .events = POLLIN}};
+    if (ppoll(fds, sizeof fds / sizeof *fds, &span, NULL) <= 0) return false;
     uint64_t count;
     if (fds[1].revents != 0 && read(f->interrupt_fd, &count, sizeof count) < 0)
         check(errno == EAGAIN || errno == EINTR);
-    return wakes && fds[2].revents != 0 && waker_wait(base->config.waker, 0);
+    return wakes && fds[2].revents != 0 && waker_wait(waker, 0);
+}
+
+// UCX has no event for it when a full queue of shared memory has room again, nor then one for what
+// arrives: short naps, longer ones the longer nothing moves.
+static bool nap(struct fabric_ucx *f, int64_t deadline_ns, bool wakes) {
+    if (ucp_worker_progress(f->worker) != 0) {
+        f->nap_ns = 0;
+        return wakes && waker_wait(f->base.config.waker, 0);
+    }
+    f->nap_ns = f->nap_ns == 0 ? NAP_NS : 2 * f->nap_ns;
+    if (f->nap_ns > NAP_NS_MAX) f->nap_ns = NAP_NS_MAX;
+    return sleep_until(f, sleep_span(f, deadline_ns, f->nap_ns), false, wakes);
+}
+
+static bool ucx_wait(struct fabric *base, int64_t deadline_ns, bool wakes) {
+    struct fabric_ucx *f = ucx(base);
+    if (spin(f, deadline_ns)) return false;
+    bool armed = ucp_worker_arm(f->worker) == UCS_OK; // if not there is more to progress
+    if (armed) return sleep_until(f, sleep_span(f, deadline_ns, STOP_CHECK_NS), true, wakes);
+    if (f->n_outstanding > 0) return nap(f, deadline_ns, wakes);
+    return wakes && waker_wait(base->config.waker, 0);
 }
 
 static void ucx_interrupt(struct fabric *base) {

@@ -50,6 +50,7 @@ struct fabric_ucx {
     struct ucx_chunk *chunks; // owned
     struct ucx_send *free_sends;
     uint32_t n_outstanding;
+    int64_t nap_ns; // the last nap since something moved
     bool closing;
 };
 
