@@ -28,6 +28,7 @@ struct drive {
     uint32_t first, n_flights;
     struct rank_plan nothing; // what is asked of a rank that has no answers
     bool open;
+    bool held; // earlier plans have not left
     uint64_t epoch;
     struct drive_counts counts;
     uint64_t reported_tokens;
@@ -89,7 +90,7 @@ void drive_begin(struct drive *d, uint64_t epoch) {
 }
 
 void drive_end(struct drive *d) {
-    d->open = false;
+    d->open = d->held = false;
     d->n_flights = 0;
 }
 
@@ -117,27 +118,28 @@ static int send_plans(struct drive *d, struct flight *f, struct err_text *e) {
     return 0;
 }
 
-// Longer than a peer's death takes to be noticed; while it waits the scheduler's thread does
-// nothing else.
-#define FLUSH_NS (5 * NS_PER_S)
-
-// The buffers of the flight that is reused were sent a whole step ago, so this waits for nothing in
-// practice.
-static int flush(struct drive *d, int64_t now_ns, struct err_text *e) {
-    int err = fabric_flush(d->config.fabric, now_ns + FLUSH_NS);
-    return err == 0 ? 0 : err_set(e, err, "earlier plans did not leave: %s", err_name(err));
+// Whether earlier plans have left, in d->held: a rank that is busy with a step takes none while its
+// queue is full of another's rows. The scheduler's thread never waits for that, for it serves
+// clients as well; the step's own deadline does.
+static int look_back(struct drive *d, struct err_text *e) {
+    int err = fabric_flushed(d->config.fabric) ? 0 : fabric_flush(d->config.fabric, 0);
+    d->held = err == ERR_AGAIN;
+    if (err == 0 || d->held) return 0;
+    return err_set(e, err, "earlier plans did not leave: %s", err_name(err));
 }
 
 int drive_pump(struct drive *d, struct err_text *e) {
+    d->held = false;
     while (d->open && d->n_flights < d->config.depth) {
+        int err = look_back(d, e);
+        if (err != 0 || d->held) return err;
         struct flight *f = &d->flights[(d->first + d->n_flights) % d->config.depth];
         if (!sched_plan(d->config.sched, &f->plan)) return 0;
         f->begun_ns = env_now_ns(d->config.env);
         f->n_answered = 0;
         memset(f->answered, 0, d->config.layout.n_ranks * sizeof *f->answered);
         d->n_flights++;
-        int err = flush(d, f->begun_ns, e);
-        if (err == 0) err = encode_plans(d, f, e);
+        err = encode_plans(d, f, e);
         if (err == 0) err = send_plans(d, f, e);
         if (err != 0) return err;
         log_trace("drive", "step %" PRIu64 " prompt_tokens %u decode_tokens %u ranks_busy %u",
@@ -202,6 +204,10 @@ int drive_result(struct drive *d, const struct fabric_msg *message, struct err_t
     // Every rank returns its steps in order, so the step that all have returned is the oldest.
     if (++f->n_answered == d->config.layout.n_ranks) step_over(d);
     return 0;
+}
+
+bool drive_held(const struct drive *d) {
+    return d->held;
 }
 
 int64_t drive_begun_ns(const struct drive *d) {

@@ -43,8 +43,10 @@ void drive_begin(struct drive *d, uint64_t epoch); // the group is formed and co
 void drive_end(struct drive *d); // it is gone; forgets the steps in flight. Fine in any state
 
 // Plans and sends what the pipeline still takes. 0, or ERR_PEER_*: the group is lost and e says
-// why.
+// why. Never waits: where earlier plans have not left it plans none (drive_held), and is to be
+// called again soon.
 int drive_pump(struct drive *d, struct err_text *e);
+bool drive_held(const struct drive *d);
 // Takes in one result; the message stays the caller's. ERR_PEER_PROTOCOL: it is not what was asked
 // for.
 int drive_result(struct drive *d, const struct fabric_msg *message, struct err_text *e);

@@ -518,6 +518,8 @@ static void wait_for_more(struct leader *l) {
     deadline_ns = earlier(deadline_ns, members_deadline(l->members));
     deadline_ns = earlier(deadline_ns, sched_deadline(l->sched));
     deadline_ns = earlier(deadline_ns, drive_deadline(l->drive));
+    if (drive_held(l->drive)) // nothing wakes when there is room for a plan
+        deadline_ns = earlier(deadline_ns, env_now_ns(l->config.env) + NS_PER_MS);
     atomic_store(&l->round_due_ns, deadline_ns);
     atomic_store(&l->step_begun_ns, drive_begun_ns(l->drive));
     if (l->connected)
