@@ -136,8 +136,9 @@ static void add_rows(void *context, uint32_t row_begin, uint32_t row_end, uint32
 }
 
 int combine_rows(struct forward *f, uint32_t layer, struct err_text *e) {
+    // The experts are done with the peers' rows. Later they would lie beside the next layer's.
+    dispatch_release(f);
     int rc = f->stage_ranks > 1 ? exchange_results(f, layer, e) : 0;
-    dispatch_release(f); // the experts are done with the peers' rows
     if (rc == 0) rc = find_rows(f, layer, e);
     if (rc == 0)
         pool_run_rows(f->pool, f->n_own, (size_t)f->spec->hidden * f->spec->router.top_k, add_rows,
