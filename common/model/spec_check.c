@@ -143,6 +143,8 @@ static int check_hyper(const struct model_spec *s, struct err_text *e) {
         {"hc_sinkhorn_iters", h->rounds, 1, SINKHORN_ROUNDS_MAX},
     };
     if (h->n == 0) return 0;
+    if (spec_recurrent_layers(s) > 0)
+        return err_set(e, ERR_FATAL_MODEL, "hc_mult %u goes with no recurrent layers", h->n);
     if (!(h->eps >= 0 && h->eps < 1))
         return err_set(e, ERR_FATAL_MODEL, "hc_eps is %g, not within 0 and 1", (double)h->eps);
     return check_sizes(rules, sizeof rules / sizeof *rules, e);

@@ -216,6 +216,16 @@ START_TEST(layouts_that_would_cut_key_heads_or_leave_a_stage_without_pages_are_r
 }
 END_TEST
 
+START_TEST(recurrent_layers_go_with_no_hyper_connections) {
+    struct model_spec spec = accept("qwen3-next", "hidden_act", "\"silu\"");
+    struct err_text e = {""};
+    ck_assert_int_eq(spec_check(&spec, &e), 0);
+    spec.hyper = (struct hyper_spec){.n = 2, .rounds = 1, .eps = 1e-6f};
+    ck_assert_int_eq(spec_check(&spec, &e), ERR_FATAL_MODEL);
+    ck_assert_msg(strstr(e.text, "hc_mult 2") != NULL, "%s", e.text);
+}
+END_TEST
+
 int main(void) {
     TCase *c = tcase_create("hybrid");
     tcase_add_test(c, layouts_that_would_cut_key_heads_or_leave_a_stage_without_pages_are_refused);
@@ -225,6 +235,7 @@ int main(void) {
     tcase_add_test(c, the_whole_model_says_whether_its_embedding_is_tied);
     tcase_add_test(c, the_type_of_weights_may_stand_beside_the_sizes);
     tcase_add_test(c, absent_keys_are_what_the_class_says);
+    tcase_add_test(c, recurrent_layers_go_with_no_hyper_connections);
     tcase_add_test(c, what_predicts_further_tokens_and_sees_is_left_out);
     Suite *s = suite_create("model_hybrid");
     suite_add_tcase(s, c);
