@@ -65,7 +65,8 @@ void ucx_restore_signals(void);
 // to standard output else.
 void ucx_log_redirect(void);
 
-// The prefix of an address tells UCX versions apart, which must be equal in a group.
+// The prefix of an address tells UCX versions, and sizes of shared memory, apart, which must be
+// equal in a group.
 #define UCX_ADDRESS_PREFIX 8
 void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]);
 int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e);

@@ -174,11 +174,36 @@ void ucx_log_redirect(void) {
 
 // --- addresses
 
+// As the user has it, else as the fabric sets it, else "": UCX's own.
+static const char *shm_value(const char *kind, const char *key) {
+    char name[64];
+    snprintf(name, sizeof name, "UCX_%s_%s", kind, key);
+    const char *value = getenv(name);
+    for (size_t i = 0; value == NULL && i < COUNT(shm_settings); i++) {
+        if (strcmp(shm_settings[i].key, name + strlen("UCX_")) == 0) value = shm_settings[i].value;
+    }
+    return value != NULL ? value : "";
+}
+
+// A sender finds its place in the receiver's memory by its own sizes: with others it would write
+// over what lies beside.
+static uint8_t shm_checksum(void) {
+    static const char *const keys[] = {"FIFO_SIZE", "SEG_SIZE", "FIFO_ELEM_SIZE"};
+    static const char *const kinds[] = {"MM", "SYSV", "POSIX"};
+    uint32_t sum = 2166136261u; // FNV-1a, each value with its end
+    for (size_t i = 0; i < COUNT(keys) * COUNT(kinds); i++) {
+        const char *value = shm_value(kinds[i % COUNT(kinds)], keys[i / COUNT(kinds)]);
+        for (size_t at = 0, n = strlen(value) + 1; at < n; at++)
+            sum = (sum ^ (uint8_t)value[at]) * 16777619u;
+    }
+    return (uint8_t)(sum ^ sum >> 8 ^ sum >> 16 ^ sum >> 24);
+}
+
 void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]) {
     unsigned major, minor, release;
     ucp_get_version(&major, &minor, &release);
     const uint8_t prefix[UCX_ADDRESS_PREFIX] = {
-        'U', 'C', 'X', 1, (uint8_t)major, (uint8_t)minor, (uint8_t)release, 0};
+        'U', 'C', 'X', 1, (uint8_t)major, (uint8_t)minor, (uint8_t)release, shm_checksum()};
     memcpy(out, prefix, sizeof prefix);
 }
 
@@ -188,6 +213,10 @@ int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e) 
     if (bytes <= sizeof own || bytes > FABRIC_ADDRESS_MAX || memcmp(address, own, 4) != 0)
         return err_set(e, ERR_PEER_PROTOCOL, "the address is not one of UCX");
     if (memcmp(address, own, sizeof own) == 0) return 0;
+    if (memcmp(address, own, sizeof own - 1) == 0)
+        return err_set(e, ERR_PEER_REFUSED,
+                       "it runs with another UCX_MM_FIFO_SIZE, UCX_MM_SEG_SIZE or "
+                       "UCX_MM_FIFO_ELEM_SIZE (or UCX_SYSV_*, UCX_POSIX_*) than this process");
     return err_set(e, ERR_PEER_REFUSED, "it runs UCX %u.%u.%u, this process %u.%u.%u", address[4],
                    address[5], address[6], own[4], own[5], own[6]);
 }

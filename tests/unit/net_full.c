@@ -1,5 +1,6 @@
-// net_full.c: tests of a process that waits while what it sends finds no room, because the receiver
-// is busy elsewhere. Only shared memory gets there with few bytes.
+// net_full.c: tests of queues of shared memory: a process waits while what it sends finds no room,
+// because the receiver is busy elsewhere; and both must have them of one size.
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -76,11 +77,31 @@ START_TEST(a_wait_with_sends_that_find_no_room_sleeps_and_sees_wakes) {
 }
 END_TEST
 
+// Each writes into the other's memory by its own sizes.
+START_TEST(other_sizes_of_shared_memory_are_refused_by_name) {
+    static const char *const names[] = {"UCX_MM_FIFO_SIZE", "UCX_SYSV_SEG_SIZE",
+                                        "UCX_POSIX_FIFO_ELEM_SIZE"};
+    struct err_text e = {""};
+    peers_open(&all, FABRIC_UCX, 2, "shm");
+    peers_begin(&all);
+    const struct fabric_peer *p = &all.peers[1];
+    ck_assert_int_eq(fabric_address_check(all.peers[0].fabric, p->address, p->address_bytes, &e),
+                     0);
+    ck_assert_int_eq(setenv(names[_i], "256", 1), 0); // as if the address came from elsewhere
+    ck_assert_int_eq(fabric_address_check(all.peers[0].fabric, p->address, p->address_bytes, &e),
+                     ERR_PEER_REFUSED);
+    ck_assert_msg(strstr(e.text, "another UCX_MM_FIFO_SIZE") != NULL, "%s", e.text);
+    peers_end(&all);
+    peers_close(&all);
+}
+END_TEST
+
 int main(void) {
     TCase *tests = tcase_create("full");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, a_wait_with_sends_that_find_no_room_sleeps_and_sees_wakes, 0,
                         N_TRANSPORTS);
+    tcase_add_loop_test(tests, other_sizes_of_shared_memory_are_refused_by_name, 0, 3);
     Suite *suite = suite_create("net_full");
     suite_add_tcase(suite, tests);
     return suite_run(suite);
