@@ -1,8 +1,9 @@
 // room.c: see room.h. Before the first Loaded in the walk of a join: a rank must not promise pages
 // whose memory the next allocation then lacks. Not counted is what the process needs beside model
-// and step: messages on their way, and up to 256 MiB of freed ones that the allocator keeps
-// (common/net/fabric_ucx.c). It comes out of what kv_percent leaves; where weights and pages take
-// all of memory_bytes, that must be less than the host has.
+// and step: messages on their way, the buffers of shared memory that they lie in until they are
+// released (UCX keeps as many as were ever held at once), and up to 256 MiB of freed messages that
+// the allocator keeps (common/net/fabric_ucx.c). It comes out of what kv_percent leaves; where
+// weights and pages take all of memory_bytes, that must be less than the host has.
 #include "worker/room.h"
 
 #include <inttypes.h>

@@ -99,7 +99,7 @@ static bool is_ours(const struct fabric *f, const struct fabric_header *h) {
 }
 
 static bool fits_early(const struct fabric *f, size_t bytes) {
-    return bytes <= f->config.message_bytes_max && f->early_messages < FABRIC_EARLY_MAX &&
+    return bytes <= f->config.message_bytes_max && f->early_pieces < FABRIC_EARLY_MAX &&
            f->early_bytes + bytes <= FABRIC_EARLY_BYTES_MAX;
 }
 
@@ -157,7 +157,7 @@ static bool keep(struct fabric *f, const struct fabric_header *h,
     if (h->piece != 0 && !fits_message(f, message, h, arrival->bytes))
         return refuse(f, h, "it sent a piece that does not belong to a message");
     struct fabric_kept *k = take_spare(f);
-    if (k == NULL) return refuse(f, h, "too many messages are waiting");
+    if (k == NULL) return refuse(f, h, "too many pieces are waiting");
     *k = (struct fabric_kept){.header = *h,
                               .piece = {.data = arrival->data, .bytes = arrival->bytes},
                               .handle = arrival->handle,
@@ -180,7 +180,7 @@ bool fabric_arrived(struct fabric *f, const struct fabric_arrival *arrival) {
         return false;
     }
     if (f->state == FABRIC_BEGUN) {
-        f->early_messages++;
+        f->early_pieces++;
         f->early_bytes += arrival->bytes;
     }
     if (h.piece == 0) count(&f->messages_received, 1);
@@ -317,7 +317,7 @@ void fabric_end(struct fabric *f) {
     while (f->given.first != NULL)
         give_back(f, &f->given, f->given.first);
     f->ops->end(f);
-    f->early_messages = 0;
+    f->early_pieces = 0;
     f->early_bytes = 0;
     f->broken = 0;
     f->epoch = f->nonce = 0;

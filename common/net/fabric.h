@@ -108,7 +108,10 @@ struct fabric_part {
     size_t data_bytes;
     size_t unit_bytes; // not 0: data is a list of units of so many bytes
 };
-// Posts one message. Both parts must stay valid and unchanged until fabric_flush. Sending to
+// Posts one message. Both parts must stay valid and unchanged until fabric_flush has returned 0, or
+// fabric_end: also after a time-out. Messages to one peer keep their order only if the earlier ones
+// were flushed: where a queue is full a later one may pass those that wait for room, which would
+// tear a message in pieces apart. Posts with no other call between them are in order. Sending to
 // oneself is allowed. ERR_REQ_TOO_LARGE above message_bytes_max.
 int fabric_send(struct fabric *f, uint32_t peer, uint64_t tag, const struct fabric_part *part);
 // Waits until every posted message has left (its memory is free again).
@@ -162,8 +165,9 @@ struct fabric_exchange {
     struct fabric_msg *in;           // [n]
 };
 int fabric_exchange(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns);
-// Its two halves: between them the caller may compute; the parts stay as they are until the second
-// has returned.
+// Its two halves: between them the caller may compute. The second waits, as fabric_exchange does,
+// until every posted message has left, of other tags too; when it returns 0 the parts' memory is
+// free, and else at fabric_end.
 int fabric_exchange_send(struct fabric *f, const struct fabric_exchange *x);
 int fabric_exchange_receive(struct fabric *f, const struct fabric_exchange *x, int64_t deadline_ns);
 

@@ -13,11 +13,11 @@
 
 #define FABRIC_MAGIC 0x4d6f6531u
 #define FABRIC_DATA_ALIGN 64
-// Messages that may wait to be taken. A correct group has at most a few a peer; beyond this a peer
-// misbehaves.
+// Pieces that may wait to be taken or released. A correct group has at most a few messages a peer;
+// beyond this a peer misbehaves.
 #define FABRIC_KEPT_MAX 65536
 #define FABRIC_KEPT_CHUNK 1024
-// Before the group is known nothing can be judged, so less is kept.
+// Pieces, too. Before the group is known nothing can be judged, so less is kept.
 #define FABRIC_EARLY_MAX 4096
 #define FABRIC_EARLY_BYTES_MAX (UINT64_C(256) << 20)
 
@@ -95,7 +95,7 @@ struct fabric {
     struct fabric_kept *spare;
     struct fabric_chunk *chunks; // owned
     size_t n_kept;               // made so far: spare, kept and given
-    size_t early_messages;
+    size_t early_pieces;
     uint64_t early_bytes;
     atomic_uint_fast64_t messages_sent, bytes_sent, messages_received, bytes_received,
         messages_dropped;

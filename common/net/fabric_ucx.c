@@ -1,5 +1,5 @@
 // fabric_ucx.c: the real network: one UCX worker an epoch, one endpoint a peer, one active message
-// a message.
+// a piece of a message.
 //
 // The sender's header slot and iov stay until UCX is done with them; the receiver keeps UCX's own
 // buffer until it is released, so neither side copies. Ending an epoch follows a fixed order
