@@ -45,7 +45,38 @@ static bool list_tensor(void *context, const struct tensor_want *want) {
     return --l->left > 0;
 }
 
-// What readers of a spec rely on, written down a second time.
+// What readers of a spec rely on, written down a second time: of heads that share a row, compressed
+// entries, recurrent layers and several streams.
+static void check_beside_attention(const struct model_spec *s) {
+    const struct joint_spec *j = &s->joint;
+    const struct compress_spec *c = &s->compress;
+    const struct hyper_spec *h = &s->hyper;
+    const struct delta_spec *d = &s->delta;
+    if (j->q_rank != 0)
+        check(j->q_rank <= LATENT_DIM_MAX && j->o_groups >= 1 && s->n_heads % j->o_groups == 0 &&
+              j->o_rank >= 1 && j->o_rank <= LATENT_DIM_MAX && s->n_kv_heads == 1 &&
+              s->sliding_window >= 1);
+    if (c->csa_rate != 0) {
+        check(c->csa_rate <= COMPRESS_RATE_MAX && c->hca_rate >= 1 &&
+              c->hca_rate <= COMPRESS_RATE_MAX);
+        check(KV_BLOCK_TOKENS % c->csa_rate == 0 || c->csa_rate % KV_BLOCK_TOKENS == 0);
+        check(KV_BLOCK_TOKENS % c->hca_rate == 0 || c->hca_rate % KV_BLOCK_TOKENS == 0);
+        check(c->n_heads >= 1 && c->n_heads <= HEADS_MAX && c->dim >= s->rope.dim &&
+              c->dim <= HEAD_DIM_MAX && c->top_k >= 1 && c->top_k <= POSITIONS_MAX);
+        check(c->rope.dim == s->rope.dim);
+        check_stretch(&c->rope);
+    }
+    if (h->n != 0)
+        check(h->n <= HYPER_STREAMS_MAX && h->rounds >= 1 && h->rounds <= SINKHORN_ROUNDS_MAX &&
+              h->eps >= 0 && h->eps < 1);
+    if (spec_recurrent_layers(s) != 0)
+        check(d->kernel >= 2 && d->kernel <= CONV_KERNEL_MAX && d->n_k_heads >= 1 &&
+              d->n_v_heads <= HEADS_MAX && d->n_v_heads >= 1 && d->n_v_heads % d->n_k_heads == 0 &&
+              d->k_dim >= 1 && d->k_dim <= HEAD_DIM_MAX && d->v_dim >= 1 &&
+              d->v_dim <= HEAD_DIM_MAX);
+}
+
+// Of all else.
 static void check_promises(const struct model_spec *s) {
     char name[TENSOR_NAME_MAX];
     check(s->n_layers >= 1 && s->n_layers <= LAYERS_MAX && s->hidden >= 1 &&
@@ -62,6 +93,7 @@ static void check_promises(const struct model_spec *s) {
               s->indexer.dim <= HEAD_DIM_MAX && s->indexer.top_k <= POSITIONS_MAX &&
               !(s->layer_flags[0] & LAYER_SAME_KEYS));
     check_stretch(&s->rope);
+    check_beside_attention(s);
     check(s->vocab >= 1 && s->vocab <= VOCAB_MAX && s->max_position >= 1 &&
           s->max_position <= POSITIONS_MAX);
     check(s->dtype < DTYPE_COUNT && s->n_stop_ids <= STOP_IDS_MAX);
