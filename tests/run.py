@@ -191,8 +191,8 @@ def everything(totals):
 
 
 # Tests whose own code uses threads. The others would only cost time under TSan.
-THREADED = ("unit/(base_queue|base_ring|base_env_real|net_|leader_http|leader_api|leader_rpc|leader_grpc|leader_run|leader_losses|worker_pool|worker_ranks|worker_threads|"
-            "worker_weights)|golden/logits")
+THREADED = ("unit/(base_log|base_ring|base_env_real|net_|leader_http|leader_api|leader_rpc|leader_grpc|leader_run|leader_losses|leader_long_prompt|"
+            "leader_render|leader_scores|worker_pool|worker_ranks|worker_threads|worker_weights)|golden/logits")
 
 
 def main():
