@@ -231,6 +231,44 @@ static void find_form(struct model_spec *spec, const char *folder) {
     safetensors_close(st);
 }
 
+#define COMPARE_BYTES ((size_t)1 << 20)
+
+// Whether two tensors hold the same; what cannot be read is told of by whoever loads it.
+static bool are_equal(const struct safetensors *st, const struct safetensors_tensor *a,
+                      const struct safetensors_tensor *b) {
+    struct err_text ignored;
+    if (a->type != b->type || a->bytes != b->bytes) return false;
+    uint8_t *both = mem_alloc(2 * COMPARE_BYTES);
+    bool equal = both != NULL;
+    for (uint64_t at = 0; equal && at < a->bytes; at += COMPARE_BYTES) {
+        uint64_t left = a->bytes - at;
+        struct safetensors_range range = {at, left < COMPARE_BYTES ? (size_t)left : COMPARE_BYTES};
+        equal = safetensors_read(st, a, range, both, &ignored) != 0 ||
+                safetensors_read(st, b, range, both + COMPARE_BYTES, &ignored) != 0 ||
+                memcmp(both, both + COMPARE_BYTES, range.bytes) == 0;
+    }
+    mem_free(both);
+    return equal;
+}
+
+// A checkpoint with a head that differs from its embedding means it, whatever config.json says of
+// tying them (so does transformers).
+static void find_head(struct model_spec *spec, const char *folder) {
+    const struct family *family = spec_family(spec);
+    const struct tensor_ref embed = {.kind = TENSOR_EMBED}, head = {.kind = TENSOR_HEAD};
+    char embed_name[TENSOR_NAME_MAX], head_name[TENSOR_NAME_MAX];
+    struct safetensors *st;
+    struct err_text ignored;
+    if (!spec->tied_embeddings || safetensors_open(&st, folder, &ignored) != 0) return;
+    check(family->tensor_name(spec, &embed, embed_name, sizeof embed_name));
+    check(family->tensor_name(spec, &head, head_name, sizeof head_name));
+    const struct safetensors_tensor *of_embed = safetensors_find(st, embed_name);
+    const struct safetensors_tensor *of_head = safetensors_find(st, head_name);
+    if (of_embed != NULL && of_head != NULL)
+        spec->tied_embeddings = are_equal(st, of_embed, of_head);
+    safetensors_close(st);
+}
+
 int spec_load_configs(struct model_spec *out, const char *folder, struct err_text *e) {
     struct file_bytes config = {0}, generation = {0};
     struct model_spec spec;
@@ -241,6 +279,7 @@ int spec_load_configs(struct model_spec *out, const char *folder, struct err_tex
                                        generation.bytes};
     if (rc == 0) rc = parse(&spec, &source, e);
     if (rc == 0) find_form(&spec, folder);
+    if (rc == 0) find_head(&spec, folder);
     if (rc == 0) *out = spec;
     mem_free(config.data);
     mem_free(generation.data);

@@ -3,6 +3,7 @@
 #include "common/model/checkpoint.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -263,8 +264,44 @@ START_TEST(published_models_have_their_parameters) {
 }
 END_TEST
 
+// The bytes of one tensor over those of another.
+static void write_over(const char *folder, const char *from, const char *to) {
+    struct err_text e;
+    struct safetensors *st;
+    ck_assert_msg(safetensors_open(&st, folder, &e) == 0, "%s", e.text);
+    const struct safetensors_tensor *f = safetensors_find(st, from), *t = safetensors_find(st, to);
+    ck_assert(f != NULL && t != NULL && f->bytes == t->bytes);
+    char *bytes = malloc(f->bytes), path[FOLDER_PATH_MAX];
+    struct safetensors_range all = {0, f->bytes};
+    ck_assert_int_eq(safetensors_read(st, f, all, bytes, &e), 0);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    FILE *file = fopen(path, "r+b");
+    ck_assert(file != NULL && fseek(file, (long)t->offset, SEEK_SET) == 0);
+    ck_assert_uint_eq(fwrite(bytes, 1, f->bytes, file), f->bytes);
+    ck_assert_int_eq(fclose(file), 0);
+    free(bytes);
+    safetensors_close(st);
+}
+
+START_TEST(a_head_that_differs_from_the_embedding_is_used_although_the_config_ties_them) {
+    struct folder_copy c;
+    struct model_spec spec;
+    struct err_text e;
+    folder_copy_make(&c, ONE_FILE);
+    folder_copy_edit(&c, "config.json", "\"tie_word_embeddings\": false",
+                     "\"tie_word_embeddings\": true ");
+    ck_assert_msg(spec_load(&spec, c.folder, &e) == 0, "%s", e.text);
+    ck_assert(!spec.tied_embeddings);
+    write_over(c.folder, "model.embed_tokens.weight", "lm_head.weight");
+    ck_assert_int_eq(spec_load(&spec, c.folder, &e), 0);
+    ck_assert(spec.tied_embeddings);
+    folder_copy_remove(&c);
+}
+END_TEST
+
 int main(void) {
     TCase *c = tcase_create("checkpoint");
+    tcase_add_test(c, a_head_that_differs_from_the_embedding_is_used_although_the_config_ties_them);
     tcase_add_test(c, every_tensor_that_is_wrong_is_named);
     tcase_add_test(c, a_type_that_weights_may_not_have_is_named);
     tcase_add_test(c, a_tensor_of_many_matrices_is_named_once);
