@@ -102,10 +102,13 @@ static void weigh(const struct route_rule *rule, const float *scores, const uint
 
 static void renormalise(const struct router_spec *router, float *weights) {
     if (router->renorm == RENORM_NONE) return;
+    bool squares = router->renorm == RENORM_L2;
     float sum = 0.0f;
     for (uint32_t j = 0; j < router->top_k; j++)
-        sum += weights[j];
-    if (router->renorm == RENORM_L1)
+        sum += squares ? weights[j] * weights[j] : weights[j];
+    if (squares)
+        sum = sqrtf(sum);
+    else if (router->renorm == RENORM_L1)
         sum += router->renorm_least;
     else if (!(sum > router->renorm_least))
         sum = router->renorm_least;

@@ -29,6 +29,7 @@ enum router_renorm {
     RENORM_NONE,
     RENORM_L1,    // weights are divided by their sum + renorm_least
     RENORM_FLOOR, // by the larger of their sum and renorm_least
+    RENORM_L2,    // by the root of the sum of their squares
 };
 
 // Logits become scores; scores (with a bias that only selects) choose groups, then experts; the

@@ -63,6 +63,22 @@ START_TEST(dbrx_refuses_heads_of_no_size_before_it_reads_their_factors) {
 }
 END_TEST
 
+START_TEST(dbrx_divides_weights_by_the_norm_that_it_names) {
+    static const struct {
+        const char *p;
+        enum router_renorm renorm;
+    } norms[] = {{"1.0", RENORM_L1}, {"2.0", RENORM_L2}, {"null", RENORM_NONE}};
+    char patch[128];
+    for (int i = 0; i < 3; i++) {
+        snprintf(patch, sizeof patch, "{\"ffn_config\": {\"moe_normalize_expert_weights\": %s}}",
+                 norms[i].p);
+        ck_assert_int_eq(accept("dbrx", patch).router.renorm, norms[i].renorm);
+    }
+    refuse("dbrx", "{\"ffn_config\": {\"moe_normalize_expert_weights\": 3.0}}",
+           "moe_normalize_expert_weights");
+}
+END_TEST
+
 // What the released text model says of its context.
 START_TEST(llama4_takes_the_longest_context_as_far_as_positions_go) {
     struct model_spec s = accept(
@@ -366,6 +382,7 @@ END_TEST
 
 int main(void) {
     TCase *c = tcase_create("families");
+    tcase_add_test(c, dbrx_divides_weights_by_the_norm_that_it_names);
     tcase_add_test(c, dbrx_refuses_heads_of_no_size_before_it_reads_their_factors);
     tcase_add_test(c, llama4_takes_the_longest_context_as_far_as_positions_go);
     tcase_add_test(c, special_ids_of_a_nested_model_may_stand_beside_its_sizes);

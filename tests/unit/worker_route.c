@@ -91,7 +91,7 @@ static double mixer(const struct router_spec *r, const float *logits, const uint
 
 static void weights_of(const struct router_spec *r, const float *logits, const double *scores,
                        const uint32_t *experts, double *weights) {
-    double softmax = 0, sum = 0;
+    double softmax = 0, sum = 0, squares = 0;
     for (uint32_t j = 0; j < r->top_k; j++)
         softmax += exp(scores[experts[j]]);
     for (uint32_t j = 0; j < r->top_k; j++) {
@@ -101,11 +101,13 @@ static void weights_of(const struct router_spec *r, const float *logits, const d
                      : r->weights == WEIGHTS_MIXER   ? mixer(r, logits, experts, j)
                                                      : s;
         sum += weights[j];
+        squares += weights[j] * weights[j];
     }
     double least = (double)r->renorm_least;
     for (uint32_t j = 0; j < r->top_k; j++) {
         if (r->renorm == RENORM_L1) weights[j] /= sum + least;
         if (r->renorm == RENORM_FLOOR) weights[j] /= fmax(sum, least);
+        if (r->renorm == RENORM_L2) weights[j] /= sqrt(squares);
         weights[j] *= (double)r->scale;
     }
 }
@@ -133,6 +135,7 @@ static void expect_formula(const struct router_spec *r, const float *bias, const
 static const struct router_spec routers[] = {
     {.n_experts = 8, .top_k = 2, .score = ROUTER_SOFTMAX, .renorm = RENORM_L1, .scale = 1},
     {.n_experts = 7, .top_k = 3, .score = ROUTER_SOFTMAX, .scale = 1.5f},
+    {.n_experts = 8, .top_k = 4, .score = ROUTER_SOFTMAX, .renorm = RENORM_L2, .scale = 1},
     {.n_experts = 9, .top_k = 1, .score = ROUTER_SOFTMAX, .scale = 1}, // Switch
     {.n_experts = 8, .top_k = 4, .score = ROUTER_RAW, .weights = WEIGHTS_SOFTMAX, .scale = 1},
     {.n_experts = 6,

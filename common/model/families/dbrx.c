@@ -38,15 +38,18 @@ static void read_ffn(struct config_reader *whole, struct model_spec *spec) {
     if (act != NULL && strcmp(act, "silu") != 0)
         config_refuse(&r, "ffn_act_fn \"%.64s\" is not supported, only \"silu\"", act);
     spec->inner_expert = config_size(&r, "ffn_hidden_size", INNER_MAX);
-    // The norm that weights are divided by; absent is the sum, as is 1.
-    if (config_real_or(&r, "moe_normalize_expert_weights", 1.0f) != 1.0f)
-        config_refuse(&r, "moe_normalize_expert_weights other than 1 is not supported");
+    // The p of the norm that weights are divided by; absent is 1, the sum.
+    float p = config_real_or(&r, "moe_normalize_expert_weights", 1.0f);
+    if (p != 1.0f && p != 2.0f)
+        config_refuse(&r, "moe_normalize_expert_weights other than 1 and 2 is not supported");
     bool none = json_is_null(json_object_get(r.object, "moe_normalize_expert_weights"));
     spec->router = (struct router_spec){
         .n_experts = config_size(&r, "moe_num_experts", EXPERTS_MAX),
         .top_k = config_size(&r, "moe_top_k", EXPERTS_MAX),
         .score = ROUTER_SOFTMAX,
-        .renorm = none ? RENORM_NONE : RENORM_L1,
+        .renorm = none        ? RENORM_NONE
+                  : p == 2.0f ? RENORM_L2
+                              : RENORM_L1,
         .scale = 1.0f,
     };
     whole->rc = r.rc;
