@@ -193,6 +193,13 @@ void place_expert(struct tensor_place *place, const struct model_spec *spec, uin
     place->offset += expert * elements;
 }
 
+void place_stacked(struct tensor_place *place, const struct model_spec *spec,
+                   const struct tensor_ref *ref) {
+    if (ref->kind < TENSOR_EXPERT_GATE || ref->kind > TENSOR_EXPERT_DOWN) return;
+    if (ref->kind != TENSOR_EXPERT_DOWN) place_half(place, ref->kind == TENSOR_EXPERT_UP);
+    place_expert(place, spec, ref->expert);
+}
+
 void place_expert_rows(struct tensor_place *place, const struct model_spec *spec, uint32_t expert) {
     place->offset += expert * place->dims[0] * place->dims[1];
     place->dims[0] *= spec->router.n_experts;

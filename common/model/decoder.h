@@ -122,5 +122,9 @@ void place_tap(struct tensor_place *place, const struct model_spec *spec, uint32
 void place_expert_rows(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
 // Expert of a tensor that stacks all of them: [n_experts, rows, columns], whatever place was.
 void place_expert(struct tensor_place *place, const struct model_spec *spec, uint32_t expert);
+// The usual tensors of all experts, one of gates and behind them ups, one of downs; places of other
+// kinds than an expert's stay as they are.
+void place_stacked(struct tensor_place *place, const struct model_spec *spec,
+                   const struct tensor_ref *ref);
 
 #endif

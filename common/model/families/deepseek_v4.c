@@ -369,9 +369,7 @@ static void place_apart(const struct model_spec *spec, const struct tensor_ref *
 static void place_modules(const struct model_spec *spec, const struct tensor_ref *ref,
                           struct tensor_place *place) {
     place_apart(spec, ref, place);
-    if (ref->kind < TENSOR_EXPERT_GATE || ref->kind > TENSOR_EXPERT_DOWN) return;
-    if (ref->kind != TENSOR_EXPERT_DOWN) place_half(place, ref->kind == TENSOR_EXPERT_UP);
-    place_expert(place, spec, ref->expert);
+    place_stacked(place, spec, ref);
 }
 
 // Layers that predict further tokens.

@@ -41,11 +41,9 @@ static bool tensor_name(const struct model_spec *spec, const struct tensor_ref *
 
 static void tensor_place(const struct model_spec *spec, const struct tensor_ref *ref,
                          struct tensor_place *place) {
-    bool up = ref->kind == TENSOR_EXPERT_UP || ref->kind == TENSOR_SHARED_UP;
-    bool gate = ref->kind == TENSOR_EXPERT_GATE || ref->kind == TENSOR_SHARED_GATE;
-    if (gate || up) place_half(place, up);
-    if (ref->kind >= TENSOR_EXPERT_GATE && ref->kind <= TENSOR_EXPERT_DOWN)
-        place_expert(place, spec, ref->expert);
+    bool up = ref->kind == TENSOR_SHARED_UP;
+    if (ref->kind == TENSOR_SHARED_GATE || up) place_half(place, up);
+    place_stacked(place, spec, ref);
 }
 
 const struct family family_granitemoe = {

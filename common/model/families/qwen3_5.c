@@ -119,12 +119,10 @@ static void place_apart(const struct model_spec *spec, const struct tensor_ref *
     if (ref->kind == TENSOR_DELTA_CONV) place_tap(place, spec, ref->expert);
 }
 
-static void place_stacked(const struct model_spec *spec, const struct tensor_ref *ref,
-                          struct tensor_place *place) {
+static void place_together(const struct model_spec *spec, const struct tensor_ref *ref,
+                           struct tensor_place *place) {
     place_apart(spec, ref, place);
-    if (ref->kind < TENSOR_EXPERT_GATE || ref->kind > TENSOR_EXPERT_DOWN) return;
-    if (ref->kind != TENSOR_EXPERT_DOWN) place_half(place, ref->kind == TENSOR_EXPERT_UP);
-    place_expert(place, spec, ref->expert);
+    place_stacked(place, spec, ref);
 }
 
 // Layers that predict further tokens, and vision.
@@ -147,7 +145,7 @@ const struct family family_qwen3_5 = {
                                          {NULL, NULL}},
     .read = read,
     .tensor_name = name_stacked,
-    .tensor_place = place_stacked,
+    .tensor_place = place_together,
     .leaves_out = leaves_out,
     .other_form = &apart,
 };
