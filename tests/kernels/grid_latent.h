@@ -79,6 +79,29 @@ static void latent_run(const struct kernel_ops *ops, struct latent_job *job, flo
     test_guarded_free(job->scratch, bytes);
 }
 
+// Runs the job of random queries with both tables; where they differ, it says which keys these
+// were.
+static void latent_equal(struct latent_job *job, bool finite, const char *keys) {
+    size_t q_bytes = ((job->n_q - 1) * job->q_stride + job->key_dim) * sizeof(float),
+           n_out = job->n_q * job->out_stride + 32;
+    float *q = test_guarded(q_bytes), *got = mem_array(n_out, sizeof *got),
+          *want = mem_array(n_out, sizeof *want);
+    for (size_t i = 0; i < q_bytes / sizeof *q; i++)
+        q[i] = 6.0f * test_uniform();
+    job->q = q;
+    latent_run(kernel_ops_ref(), job, want, n_out);
+    latent_run(table, job, got, n_out);
+    size_t at = test_first_difference(got, want, n_out);
+    ck_assert_msg(at == n_out, "%s %u of %u queries %u %s: element %zu is %a, not %a",
+                  dtype_name(job->kv_dtype), job->value_dim, job->key_dim, job->n_q, keys, at,
+                  got[at % n_out], want[at % n_out]);
+    for (size_t i = 0; i < n_out && finite; i++)
+        ck_assert(isfinite(got[i]));
+    test_guarded_free(q, q_bytes);
+    mem_free(got);
+    mem_free(want);
+}
+
 struct latent_case {
     struct latent_pages pages;
     uint32_t n[QUERIES_MAX], n_q;
@@ -104,25 +127,9 @@ static void latent_compare(struct latent_case *c) {
                              .block_table = pages->table,
                              .kv_dtype = pages->dtype,
                              .scale = 0.3f};
-    size_t q_bytes = ((c->n_q - 1) * job.q_stride + job.key_dim) * sizeof(float),
-           n_out = c->n_q * job.out_stride + 32;
-    float *q = test_guarded(q_bytes), *got = mem_array(n_out, sizeof *got),
-          *want = mem_array(n_out, sizeof *want);
-    for (size_t i = 0; i < q_bytes / sizeof *q; i++)
-        q[i] = 6.0f * test_uniform();
-    job.q = q;
-    latent_run(kernel_ops_ref(), &job, want, n_out);
-    latent_run(table, &job, got, n_out);
-    size_t at = test_first_difference(got, want, n_out);
-    ck_assert_msg(at == n_out,
-                  "%s %u of %u queries %u keys %u chosen %u: element %zu is %a, not %a",
-                  dtype_name(job.kv_dtype), job.value_dim, job.key_dim, c->n_q, pages->n_keys,
-                  c->n_chosen, at, got[at % n_out], want[at % n_out]);
-    for (size_t i = 0; i < n_out && c->finite; i++)
-        ck_assert(isfinite(got[i]));
-    test_guarded_free(q, q_bytes);
-    mem_free(got);
-    mem_free(want);
+    char words[64];
+    snprintf(words, sizeof words, "keys %u chosen %u", pages->n_keys, c->n_chosen);
+    latent_equal(&job, c->finite, words);
 }
 
 // Every key with odds of one in so many; the first of them always.
