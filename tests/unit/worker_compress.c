@@ -3,153 +3,82 @@
 // is counted; pages keep entries of every format; a long request has one answer in all ways.
 #include "worker/compress.h"
 
-#include <stdio.h>
-#include <string.h>
-
 #include "common/base/mem.h"
-#include "tests/harness/serve.h"
+#include "tests/harness/steps.h"
 #include "tests/harness/suite.h"
-#include "worker/kv.h"
 
 // A layer with a window alone, then CSA (4 tokens an entry) and HCA (8) by turns, twice.
 #define FOLDER SOURCE_ROOT "/tests/data/models/deepseek-v4"
-#define SLOTS 3
-#define POSITIONS 128
-#define BLOCKS (POSITIONS / KV_BLOCK_TOKENS)
 
-static struct model_spec spec;
-static struct layout layout;
-static struct weights *weights;
-static struct ranks *ranks;
-static struct err_text error;
-static struct step_output output;
-
-static struct {
-    Moesaic__Step__V1__StepPlan plan;
-    Moesaic__Step__V1__PlanSeq seqs[SLOTS], *pointers[SLOTS];
-    Moesaic__Step__V1__Sampling sampling[SLOTS];
-    uint32_t tokens[SLOTS][POSITIONS], blocks[SLOTS][BLOCKS];
-} p;
+static struct steps m;
 
 static void setup(void) {
-    ck_assert_msg(spec_load(&spec, FOLDER, &error) == 0, "%s", error.text);
-    ck_assert_int_eq(layout_make(&layout, 1, &error), 0);
-    struct weights_config config = {
-        .folder = FOLDER, .spec = &spec, .layout = &layout, .dtype = spec.dtype, .n_threads = 1};
-    ck_assert_msg(weights_load(&weights, &config, &error) == 0, "%s", error.text);
-    const struct weights *w = weights;
-    ranks = ranks_create(&(struct ranks_config){.weights = &w,
-                                                .layout = &layout,
-                                                .n_threads = 2,
-                                                .n_slots = SLOTS,
-                                                .rows_max = POSITIONS,
-                                                .max_model_len = POSITIONS,
-                                                .kv_blocks = SLOTS * BLOCKS,
-                                                .kv_dtype = DTYPE_BF16});
-    memset(&p, 0, sizeof p);
-    moesaic__step__v1__step_plan__init(&p.plan);
-    p.plan.seqs = p.pointers;
+    steps_open(&m, &(struct steps_config){.folder = FOLDER,
+                                          .rows_max = STEPS_POSITIONS,
+                                          .positions = STEPS_POSITIONS,
+                                          .kv_dtype = DTYPE_BF16});
 }
 
 static void teardown(void) {
-    ranks_destroy(ranks);
-    weights_destroy(weights);
-}
-
-// Tokens [position, position + n) of one of many texts, in the slot and its pages.
-static void add(uint32_t slot, uint32_t text, uint32_t position, uint32_t n) {
-    size_t i = p.plan.n_seqs++;
-    Moesaic__Step__V1__PlanSeq *seq = p.pointers[i] = &p.seqs[i];
-    moesaic__step__v1__plan_seq__init(seq);
-    seq->slot = slot;
-    seq->position = position;
-    seq->tokens = p.tokens[i];
-    seq->n_tokens = n;
-    seq->blocks = p.blocks[i];
-    seq->n_blocks = BLOCKS;
-    for (uint32_t t = 0; t < n; t++)
-        p.tokens[i][t] = ((position + t) * 11 + text * 37) % spec.vocab;
-    for (uint32_t b = 0; b < BLOCKS; b++)
-        p.blocks[i][b] = slot * BLOCKS + b;
-    moesaic__step__v1__sampling__init(&p.sampling[i]);
-    p.sampling[i].top_p = 1.0f;
-    seq->sampling = &p.sampling[i];
-}
-
-static int step(void) {
-    int rc = model_step(ranks_model(ranks, 0), &p.plan, &output, &error);
-    p.plan.n_seqs = 0;
-    return rc;
-}
-
-// The digest of the last row of a step with just this run.
-static uint64_t digest(uint32_t slot, uint32_t text, uint32_t position, uint32_t n) {
-    add(slot, text, position, n);
-    ck_assert_msg(step() == 0, "%s", error.text);
-    return output.seqs[0].digest;
-}
-
-static void refused(const char *words) {
-    ck_assert_int_eq(step(), ERR_PEER_PROTOCOL);
-    ck_assert_msg(strstr(error.text, words) != NULL, "'%s' does not say %s", error.text, words);
+    steps_close(&m);
 }
 
 START_TEST(a_run_that_does_not_continue_its_slots_windows_is_refused) {
-    add(1, 0, 16, 3);
-    refused("seqs[0].position 16: the state of slot 1 has come to 0");
-    uint64_t whole = digest(0, 0, 0, 71);
-    digest(1, 0, 0, 70);
-    add(1, 0, 68, 1); // a window's first token
-    refused("seqs[0].position 68: the state of slot 1 has come to 70");
-    ck_assert_uint_eq(digest(1, 0, 70, 1), whole);
+    steps_add(&m, 1, 0, 16, 3);
+    steps_refused(&m, "seqs[0].position 16: the state of slot 1 has come to 0");
+    uint64_t whole = steps_digest(&m, 0, 0, 0, 71);
+    steps_digest(&m, 1, 0, 0, 70);
+    steps_add(&m, 1, 0, 68, 1); // a window's first token
+    steps_refused(&m, "seqs[0].position 68: the state of slot 1 has come to 70");
+    ck_assert_uint_eq(steps_digest(&m, 1, 0, 70, 1), whole);
 }
 END_TEST
 
 START_TEST(a_slot_that_begins_anew_remembers_nothing) {
     for (uint32_t n = 1; n <= 70; n += 3) {
-        uint64_t fresh = digest(0, 5, 0, n);
-        digest(1, 6, 0, 100 + n % 7);
-        ck_assert_uint_eq(digest(1, 5, 0, n), fresh);
-        digest(2, 7, 0, 3); // fewer than a window
-        ck_assert_uint_eq(digest(2, 5, 0, n), fresh);
+        uint64_t fresh = steps_digest(&m, 0, 5, 0, n);
+        steps_digest(&m, 1, 6, 0, 100 + n % 7);
+        ck_assert_uint_eq(steps_digest(&m, 1, 5, 0, n), fresh);
+        steps_digest(&m, 2, 7, 0, 3); // fewer than a window
+        ck_assert_uint_eq(steps_digest(&m, 2, 5, 0, n), fresh);
     }
 }
 END_TEST
 
 START_TEST(cuts_anywhere_in_windows_change_no_bit) {
-    uint64_t whole = digest(0, 3, 0, 90);
+    uint64_t whole = steps_digest(&m, 0, 3, 0, 90);
     for (uint32_t cut = 1; cut < 90; cut++) {
-        digest(1, 3, 0, cut);
-        ck_assert_uint_eq(digest(1, 3, cut, 90 - cut), whole);
+        steps_digest(&m, 1, 3, 0, cut);
+        ck_assert_uint_eq(steps_digest(&m, 1, 3, cut, 90 - cut), whole);
     }
-    digest(2, 3, 0, 1);
+    steps_digest(&m, 2, 3, 0, 1);
     for (uint32_t i = 1; i < 89; i++)
-        digest(2, 3, i, 1);
-    ck_assert_uint_eq(digest(2, 3, 89, 1), whole);
+        steps_digest(&m, 2, 3, i, 1);
+    ck_assert_uint_eq(steps_digest(&m, 2, 3, 89, 1), whole);
 }
 END_TEST
 
 START_TEST(sequences_beside_each_other_share_nothing) {
-    uint64_t want[SLOTS];
-    for (uint32_t i = 0; i < SLOTS; i++) {
-        digest(i, i, 0, 17 + i);
-        want[i] = digest(i, i, 17 + i, 20);
+    uint64_t want[STEPS_SLOTS];
+    for (uint32_t i = 0; i < STEPS_SLOTS; i++) {
+        steps_digest(&m, i, i, 0, 17 + i);
+        want[i] = steps_digest(&m, i, i, 17 + i, 20);
     }
-    for (uint32_t i = 0; i < SLOTS; i++)
-        add(2 - i, i, 0, 17 + i);
-    ck_assert_int_eq(step(), 0);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        add(2 - i, i, 17 + i, 20);
-    ck_assert_int_eq(step(), 0);
-    for (uint32_t i = 0; i < SLOTS; i++)
-        ck_assert_uint_eq(output.seqs[i].digest, want[i]);
+    for (uint32_t i = 0; i < STEPS_SLOTS; i++)
+        steps_add(&m, 2 - i, i, 0, 17 + i);
+    ck_assert_int_eq(steps_run(&m), 0);
+    for (uint32_t i = 0; i < STEPS_SLOTS; i++)
+        steps_add(&m, 2 - i, i, 17 + i, 20);
+    ck_assert_int_eq(steps_run(&m), 0);
+    for (uint32_t i = 0; i < STEPS_SLOTS; i++)
+        ck_assert_uint_eq(m.output.seqs[i].digest, want[i]);
 }
 END_TEST
 
 START_TEST(a_step_of_compressed_layers_allocates_nothing) {
-    digest(0, 1, 0, 60);
+    steps_digest(&m, 0, 1, 0, 60);
     mem_fail_after(1);
-    digest(0, 1, 60, 5);
+    steps_digest(&m, 0, 1, 60, 5);
     ck_assert_ptr_null(mem_alloc(1)); // the countdown was still armed
 }
 END_TEST
@@ -157,26 +86,26 @@ END_TEST
 START_TEST(memory_counts_entries_and_what_windows_keep) {
     // Heads of 16, and so the index. In CSA 8 tokens are kept, two series and their gates of both;
     // in HCA 8, of one.
-    ck_assert_uint_eq(spec_state_layers(&spec), 4);
+    ck_assert_uint_eq(spec_state_layers(&m.spec), 4);
     uint64_t csa = 8 * 2 * 2 * (16 + 16) * sizeof(float), hca = 8 * 2 * 16 * sizeof(float);
-    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 0, 1), 0);
-    ck_assert_uint_eq(spec_layer_state_bytes(&spec, 1, 1), csa);
-    ck_assert_uint_eq(spec_state_bytes(&spec), 2 * csa + 2 * hca);
+    ck_assert_uint_eq(spec_layer_state_bytes(&m.spec, 0, 1), 0);
+    ck_assert_uint_eq(spec_layer_state_bytes(&m.spec, 1, 1), csa);
+    ck_assert_uint_eq(spec_state_bytes(&m.spec), 2 * csa + 2 * hca);
     // Of 16 tokens: a row each in 5 layers; 4 entries of both kinds in 2, 2 entries in 2.
-    ck_assert_uint_eq(spec_kv_token_bytes(&spec, DTYPE_F32),
+    ck_assert_uint_eq(spec_kv_token_bytes(&m.spec, DTYPE_F32),
                       (5 * 16 + 2 * 4 * 2 + 2 * 2) * 16 * sizeof(float) / 16);
-    ck_assert_uint_eq(spec_page_bytes(&spec, 0, DTYPE_I8), 16 * (16 + 8));
-    ck_assert_uint_eq(spec_page_bytes(&spec, 1, DTYPE_I8), (16 + 4 + 4) * (16 + 8));
-    ck_assert_uint_eq(spec_page_bytes(&spec, 2, DTYPE_I8), (16 + 2) * (16 + 8));
-    struct model_config config = {.weights = weights,
-                                  .layout = &layout,
+    ck_assert_uint_eq(spec_page_bytes(&m.spec, 0, DTYPE_I8), 16 * (16 + 8));
+    ck_assert_uint_eq(spec_page_bytes(&m.spec, 1, DTYPE_I8), (16 + 4 + 4) * (16 + 8));
+    ck_assert_uint_eq(spec_page_bytes(&m.spec, 2, DTYPE_I8), (16 + 2) * (16 + 8));
+    struct model_config config = {.weights = m.weights,
+                                  .layout = &m.layout,
                                   .n_slots = 3,
                                   .rows_max = 40,
                                   .max_model_len = 64,
                                   .kv_dtype = DTYPE_F32};
     uint64_t few = model_step_bytes(&config, 1);
     config.n_slots = 1003;
-    ck_assert_uint_ge(model_step_bytes(&config, 1), few + 1000 * spec_state_bytes(&spec));
+    ck_assert_uint_ge(model_step_bytes(&config, 1), few + 1000 * spec_state_bytes(&m.spec));
 }
 END_TEST
 
@@ -192,16 +121,18 @@ struct way {
 };
 
 static void answer(struct serve_token *out, const struct way *way, enum dtype kv_dtype) {
+    static struct model_spec spec;
     struct weights *parts[2];
+    struct err_text error;
     static uint32_t prompt[PROMPT];
     ck_assert_msg(spec_load(&spec, FOLDER, &error) == 0, "%s", error.text);
     spec.max_position = PROMPT + ANSWER;
-    layout = (struct layout){.n_ranks = way->n_ranks,
-                             .pp = way->pp,
-                             .dp = way->n_ranks / way->pp,
-                             .tp = 1,
-                             .ep = way->n_ranks / way->pp,
-                             .etp = 1};
+    const struct layout layout = {.n_ranks = way->n_ranks,
+                                  .pp = way->pp,
+                                  .dp = way->n_ranks / way->pp,
+                                  .tp = 1,
+                                  .ep = way->n_ranks / way->pp,
+                                  .etp = 1};
     for (uint32_t rank = 0; rank < way->n_ranks; rank++) {
         struct weights_config config = {.folder = FOLDER,
                                         .spec = &spec,
