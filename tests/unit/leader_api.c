@@ -1,6 +1,5 @@
 // leader_api.c: the API from HTTP to HTTP with a toy scheduler behind it: shapes, streams, limits,
 // errors, clients that leave.
-#include "leader/api.h"
 
 #include <check.h>
 #include <jansson.h>
@@ -12,46 +11,25 @@
 #include <unistd.h>
 
 #include "common/base/mem.h"
+#include "tests/harness/api_house.h"
 #include "tests/harness/http_client.h"
-#include "tests/harness/toy_house.h"
 
 #define MODEL SOURCE_ROOT "/models/seedling"
 #define SCRIPT TOY_ANSWER
 #define CHAT "/v1/chat/completions"
 #define HELLO "\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}]"
 
-struct house {
-    struct toy_house toy;
-    struct api *api;
-    uint16_t port;
-};
-
-// Of a house that started: from here on other threads read what it serves.
-static void house_open(struct house *h, const struct keys *keys) {
-    struct err_text e = {""};
-    h->toy.serving->keys = keys;
-    struct api_config config = {
-        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 256, .timeout_s = 75};
-    ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
-}
-
 // Starts everything; the test sets up the script's behaviour and limits first.
 static void house_start_guarded(struct house *h, const struct toy_house_config *toy,
                                 const struct keys *keys) {
     toy_house_start(&h->toy, toy);
-    house_open(h, keys);
+    h->toy.serving->keys = keys;
+    house_open(h);
 }
 
 static void house_start(struct house *h, struct toy_script script, uint32_t queue_max) {
     struct toy_house_config toy = {MODEL, script, queue_max, 256};
     house_start_guarded(h, &toy, NULL);
-}
-
-static void house_stop(struct house *h) {
-    api_stop(h->api);
-    toy_engine_stop(h->toy.toy);
-    api_destroy(h->api);
-    toy_house_stop(&h->toy);
 }
 
 static json_t *post(struct house *h, const char *path, const char *body, int want_status) {
@@ -288,7 +266,7 @@ START_TEST(a_template_that_exceeds_its_limits_is_told_apart_from_a_long_prompt) 
     ck_assert_int_eq(chat_template_parse(&t, endless, sizeof endless - 1, &e), 0);
     toy_house_start(&h.toy, &(struct toy_house_config){MODEL, {0}, 64, 256});
     h.toy.serving->chat_template = t;
-    house_open(&h, NULL);
+    house_open(&h);
     json_t *r = post(&h, CHAT, "{" HELLO "}", 400);
     ck_assert_str_eq(string_at(r, "error", "message"),
                      "'messages' cannot be rendered: chat template: rendering takes more than "

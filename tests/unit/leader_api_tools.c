@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "leader/api.h"
+#include "tests/harness/api_house.h"
 #include "tests/harness/http_client.h"
 #include "tests/harness/suite.h"
-#include "tests/harness/toy_house.h"
 
 #define MODEL SOURCE_ROOT "/models/seedling"
 #define CHAT "/v1/chat/completions"
@@ -20,27 +19,11 @@
     "<tool_call>\n{\"name\": \"look\", \"arguments\": {\"at\": \"the <sea>\"}}\n</tool_call>"
 #define ARGUMENTS "{\"at\": \"the <sea>\"}"
 
-struct house {
-    struct toy_house toy;
-    struct api *api;
-    uint16_t port;
-};
-
 static void house_start(struct house *h, const char *answer, const char *parser) {
-    struct err_text e = {""};
     struct toy_script script = {.answer = answer, .tool_call_parser = parser};
     struct toy_house_config toy = {MODEL, script, 64, 256};
     toy_house_start(&h->toy, &toy);
-    struct api_config config = {
-        .serving = h->toy.serving, .host = "127.0.0.1", .connections_max = 64, .timeout_s = 75};
-    ck_assert_msg(api_start(&h->api, &config, &h->port, &e) == 0, "%s", e.text);
-}
-
-static void house_stop(struct house *h) {
-    api_stop(h->api);
-    toy_engine_stop(h->toy.toy);
-    api_destroy(h->api);
-    toy_house_stop(&h->toy);
+    house_open(h);
 }
 
 static char *ask(struct house *h, const char *fields, int want_status) {
