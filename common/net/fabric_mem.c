@@ -3,7 +3,7 @@
 //
 // A begun epoch has a number in the hub, which is its address. A message is copied into the
 // receiver's inbox with the time at which it is due; the receiver's own wait ends at that time, so
-// no timer is needed.
+// no timer is needed. One that finds no room waits at its sender, whose wait ends when there is.
 #include "common/net/fabric_mem.h"
 
 #include <pthread.h>
@@ -20,6 +20,11 @@ struct mem_message {
     struct fabric_header header;
     size_t bytes;
     uint8_t *data; // owned
+    // While it waits at its sender.
+    uint32_t peer;
+    int64_t room_ns;         // when there is room
+    bool fresh;              // nothing has moved since it was posted
+    struct fabric_part part; // the caller's memory, which has to stay as it was
 };
 
 enum mem_sleep { AWAKE, SLEEPS_INNER, SLEEPS_OUTER };
@@ -40,6 +45,7 @@ struct fabric_mem {
     uint64_t *peer_ids;   // [n_peers], owned, while connected
     int64_t *peer_due_ns; // [n_peers]: of the last message to each, keeps them in order
     uint32_t n_peers;
+    struct mem_message *waiting; // for room, as they were posted; the owner's alone
 };
 
 struct fabric_mem_hub {
@@ -182,6 +188,11 @@ static void mem_end(struct fabric *base) {
         f->inbox = m->next;
         free_message(m);
     }
+    while (f->waiting != NULL) {
+        struct mem_message *m = f->waiting;
+        f->waiting = m->next;
+        free_message(m);
+    }
     mem_free(f->peer_ids);
     mem_free(f->peer_due_ns);
     f->peer_ids = NULL;
@@ -227,23 +238,73 @@ static void insert_by_due(struct fabric_mem *to, struct mem_message *m) {
     *at = m;
 }
 
+// With the hub's lock. As on a real network, a send to nobody succeeds.
+static void leave(struct fabric_mem *f, uint32_t peer, struct mem_message *m) {
+    m->due_ns = env_now_ns(f->env) + draw(f, f->hub->options.delay_ns_max);
+    if (m->due_ns < f->peer_due_ns[peer]) m->due_ns = f->peer_due_ns[peer];
+    f->peer_due_ns[peer] = m->due_ns;
+    struct fabric_mem *to = f->dead ? NULL : find(f->hub, f->peer_ids[peer]);
+    if (to == NULL || to->dead) {
+        free_message(m);
+        return;
+    }
+    insert_by_due(to, m);
+    rouse(to);
+}
+
+// Behind all others to the same peer. False: it finds room at once.
+static bool wait_for_room(struct fabric_mem *f, struct mem_message *m) {
+    struct mem_message **at = &f->waiting;
+    bool behind = false;
+    int64_t room_ns = 0;
+    for (; *at != NULL; at = &(*at)->next) {
+        if ((*at)->peer != m->peer) continue;
+        behind = behind || (*at)->fresh;
+        room_ns = (*at)->room_ns;
+    }
+    const struct fabric_mem_options *options = &f->hub->options;
+    if (options->full_percent == 0) return false;
+    if (!behind && draw(f, 99) >= options->full_percent) return false;
+    m->room_ns = env_now_ns(f->env) + draw(f, options->full_ns_max);
+    if (m->room_ns < room_ns) m->room_ns = room_ns;
+    m->fresh = true;
+    *at = m;
+    return true;
+}
+
+static bool is_unchanged(const struct mem_message *m) {
+    const struct fabric_part *part = &m->part;
+    return (part->head_bytes == 0 || memcmp(m->data, part->head, part->head_bytes) == 0) &&
+           (part->data_bytes == 0 ||
+            memcmp(m->data + part->head_bytes, part->data, part->data_bytes) == 0);
+}
+
+// With the hub's lock.
+static void leave_waiting(struct fabric_mem *f, int64_t now_ns) {
+    for (struct mem_message **at = &f->waiting, *m; (m = *at) != NULL;) {
+        m->fresh = false;
+        if (m->room_ns > now_ns) {
+            at = &m->next;
+            continue;
+        }
+        check(is_unchanged(m)); // else another transport would have sent something else
+        *at = m->next;
+        m->next = NULL;
+        leave(f, m->peer, m);
+    }
+}
+
 static int mem_send(struct fabric *base, uint32_t peer, const struct fabric_header *header,
                     const struct fabric_part *part) {
     struct fabric_mem *f = (struct fabric_mem *)base;
     struct mem_message *m = make_message(header, part);
     if (m == NULL) return ERR_FATAL_NOMEM;
+    m->peer = peer;
+    m->part = *part;
+    if (wait_for_room(f, m)) return 0;
     pthread_mutex_lock(&f->hub->lock);
-    m->due_ns = env_now_ns(f->env) + draw(f, f->hub->options.delay_ns_max);
-    if (m->due_ns < f->peer_due_ns[peer]) m->due_ns = f->peer_due_ns[peer];
-    f->peer_due_ns[peer] = m->due_ns;
-    struct fabric_mem *to = f->dead ? NULL : find(f->hub, f->peer_ids[peer]);
-    if (to != NULL && !to->dead) {
-        insert_by_due(to, m);
-        rouse(to);
-        m = NULL;
-    }
+    leave(f, peer, m);
     pthread_mutex_unlock(&f->hub->lock);
-    if (m != NULL) free_message(m); // as on a real network, a send to nobody succeeds
     return 0;
 }
 
@@ -254,8 +315,7 @@ static size_t mem_whole_bytes(const struct fabric *base, uint32_t peer) {
 }
 
 static bool mem_sent(struct fabric *base) {
-    (void)base;
-    return true;
+    return ((const struct fabric_mem *)base)->waiting == NULL;
 }
 
 static void deliver(struct fabric_mem *f, struct mem_message *m) {
@@ -271,6 +331,7 @@ static void mem_progress(struct fabric *base) {
     struct fabric_mem *f = (struct fabric_mem *)base;
     int64_t now = env_now_ns(f->env);
     pthread_mutex_lock(&f->hub->lock);
+    leave_waiting(f, now);
     while (f->inbox != NULL && f->inbox->due_ns <= now) {
         struct mem_message *m = f->inbox;
         f->inbox = m->next;
@@ -285,6 +346,8 @@ static void mem_progress(struct fabric *base) {
 static int64_t next_ns(const struct fabric_mem *f, int64_t deadline_ns) {
     int64_t next = deadline_ns;
     if (f->inbox != NULL && f->inbox->due_ns < next) next = f->inbox->due_ns;
+    for (const struct mem_message *m = f->waiting; m != NULL; m = m->next)
+        next = m->room_ns < next ? m->room_ns : next;
     return f->lost_ns < next ? f->lost_ns : next;
 }
 

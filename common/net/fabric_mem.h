@@ -18,6 +18,11 @@ struct fabric_mem_options {
     // Of 100 clean ends of an epoch, how many its peers take for a loss (TCP resets do that, shared
     // memory does not).
     uint32_t end_lost_percent;
+    // Of 100 posted pieces, how many find no room in the receiver's queue for 0..max: they and what
+    // is posted behind them leave later, inside a call of the sender, from the memory that the
+    // caller had to leave unchanged. What is posted after such a call may pass them.
+    uint32_t full_percent;
+    int64_t full_ns_max;
 };
 
 struct fabric_mem_hub *

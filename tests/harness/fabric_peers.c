@@ -23,17 +23,28 @@ static void open_peer(struct fabric_peer *p, const char *transports) {
     check(rc == 0);
 }
 
-void peers_open(struct fabric_peers *all, enum fabric_kind kind, uint32_t n,
-                const char *transports) {
-    *all = (struct fabric_peers){
-        .kind = kind, .n = n, .epoch = 1, .nonce = 77, .message_bytes_max = MESSAGE_BYTES_MAX};
-    all->hub = fabric_mem_hub_create(NULL);
-    check(all->hub != NULL && n <= PEERS_MAX);
-    for (uint32_t i = 0; i < n; i++) {
+static void open_peers(struct fabric_peers *all, const char *transports) {
+    all->epoch = 1;
+    all->nonce = 77;
+    all->message_bytes_max = MESSAGE_BYTES_MAX;
+    check(all->hub != NULL && all->n <= PEERS_MAX);
+    for (uint32_t i = 0; i < all->n; i++) {
         all->peers[i].all = all;
         all->peers[i].index = i;
         open_peer(&all->peers[i], transports);
     }
+}
+
+void peers_open(struct fabric_peers *all, enum fabric_kind kind, uint32_t n,
+                const char *transports) {
+    *all = (struct fabric_peers){.kind = kind, .n = n, .hub = fabric_mem_hub_create(NULL)};
+    open_peers(all, transports);
+}
+
+void peers_open_mem(struct fabric_peers *all, uint32_t n,
+                    const struct fabric_mem_options *options) {
+    *all = (struct fabric_peers){.kind = FABRIC_MEM, .n = n, .hub = fabric_mem_hub_create(options)};
+    open_peers(all, NULL);
 }
 
 void peers_close(struct fabric_peers *all) {

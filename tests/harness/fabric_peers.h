@@ -37,6 +37,8 @@ struct fabric_peers {
 // Opens n fabrics. transports is for UCX.
 void peers_open(struct fabric_peers *all, enum fabric_kind kind, uint32_t n,
                 const char *transports);
+// Opens n in memory, whose hub behaves so.
+void peers_open_mem(struct fabric_peers *all, uint32_t n, const struct fabric_mem_options *options);
 void peers_close(struct fabric_peers *all);
 void peers_begin(struct fabric_peers *all);
 int peer_connect(struct fabric_peer *p); // with all->epoch and all->nonce

@@ -59,6 +59,16 @@ static void draw_config(struct weather *w, const struct storm *storm, uint64_t s
     w->n_turns = STORM_TURNS_MAX;
 }
 
+// Half of the worlds have queues that are full at times. From a script of their own, so that a seed
+// keeps its world beside that.
+static void draw_queues(struct weather *w, uint64_t seed) {
+    static const uint32_t percents[] = {0, 0, 0, 5, 30, 100};
+    static const int64_t waits_ns[] = {50 * 1000, 1000 * 1000, 20 * 1000 * 1000};
+    struct weather queues = {.random = ~seed * UINT64_C(0x2545f4914f6cdd1d)};
+    w->config.world.full_percent = percents[draw(&queues, 6)];
+    w->config.world.full_ns_max = waits_ns[draw(&queues, 3)];
+}
+
 static void draw_turns(struct weather *w, const struct storm *storm) {
     if (w->n_turns == 0) w->n_turns = 2 + (uint32_t)draw(w, STORM_TURNS_MAX - 1);
     for (uint32_t i = 0; i < w->n_turns; i++) {
@@ -151,6 +161,7 @@ void storm_run(const struct storm *storm, uint64_t seed, struct storm_result *ou
     *out = (struct storm_result){0};
     w->random = seed * UINT64_C(0x2545f4914f6cdd1d);
     draw_config(w, storm, seed);
+    draw_queues(w, seed);
     draw_turns(w, storm);
     out->n_workers = w->config.n_workers;
     out->n_turns = w->n_turns;

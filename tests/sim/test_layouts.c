@@ -60,6 +60,8 @@ static struct cluster_config config_of(const struct layout *l, uint32_t index) {
     config.max_num_batched_tokens = budgets[index % 3];
     config.max_num_seqs = index % 4 == 3 ? 3 : 24;
     config.pipeline_depth = 1 + index / 2 % 2;
+    config.world.full_percent = index % 2 * 20;
+    config.world.full_ns_max = NS_PER_MS;
     return config;
 }
 

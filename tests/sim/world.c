@@ -469,7 +469,9 @@ struct sim *sim_create(const struct sim_config *config) {
     init_process(s, &s->script, "script");
     struct fabric_mem_options fabric = {.delay_ns_max = config->fabric_delay_ns_max,
                                         .detect_ns_max = config->detect_ns_max,
-                                        .end_lost_percent = config->end_lost_percent};
+                                        .end_lost_percent = config->end_lost_percent,
+                                        .full_percent = config->full_percent,
+                                        .full_ns_max = config->full_ns_max};
     struct channel_mem_options channel = {.delay_ns_max = config->channel_delay_ns_max,
                                           .detect_ns_max = config->detect_ns_max,
                                           .wake_at = sim_wake_at};

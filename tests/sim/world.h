@@ -29,8 +29,10 @@ struct sim_config {
     int64_t channel_delay_ns_max; // likewise a channel message
     int64_t detect_ns_max;        // after a kill its peers learn of it within 0..max
     uint32_t end_lost_percent; // of 100 clean ends of an epoch, how many its peers take for a loss
-    uint64_t steps_max;        // baton passes until the run counts as a livelock; 0 = 50 million
-    bool verbose;              // print each pass: who, when
+    uint32_t full_percent;     // of 100 pieces on the fabric, how many find no room (fabric_mem.h)
+    int64_t full_ns_max;
+    uint64_t steps_max; // baton passes until the run counts as a livelock; 0 = 50 million
+    bool verbose;       // print each pass: who, when
 };
 
 // Seed and delays of a friendly network: 200 us fabric, 2 ms channel, 50 ms detection, every second
