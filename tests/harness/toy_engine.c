@@ -104,6 +104,7 @@ static bool toy_step(struct toy_engine *t, uint32_t i) {
         ev.error = ERR_REQ_WORKER_LOST;
         snprintf(ev.message, sizeof ev.message, "worker 1 was lost");
     } else if (q->n_said == t->script.n_ids) {
+        if (t->script.awaits_abort) return true;
         ev.finish = FINISH_STOP;
         set_token(&ev, q, t->script.stop_id);
         ev.digest = 999;

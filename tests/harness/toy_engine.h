@@ -16,6 +16,7 @@ struct toy_script {
     uint32_t fail_after; // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
     int submit_error;    // what submit returns; 0 = takes it
     uint32_t n_errors;   // so many times; 0 = always; then it waits until an abort has come
+    bool awaits_abort;   // a request that has said everything ends by its abort alone
     bool not_ready;      // at first
     bool takes_requests; // also while it is not ready
     bool leaving;        // a worker is, so that nothing is taken

@@ -222,7 +222,7 @@ START_TEST(a_client_that_leaves_ends_its_request_whether_it_waits_or_runs) {
     struct rpc_house h;
     struct buf message;
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = 200 * NS_PER_MS}, wide);
+    house_start(&h, (struct toy_script){.slots = 1, .awaits_abort = true}, wide);
     struct rpc_client *running = ask(&h, false);
     ck_assert(rpc_client_read(running, &message));
     struct rpc_client *waiting = ask(&h, false);
@@ -240,8 +240,7 @@ END_TEST
 
 START_TEST(calls_above_the_limits_are_refused) {
     struct rpc_house h;
-    house_start(&h, (struct toy_script){.tick_ns = 400 * NS_PER_MS},
-                (struct limits){64, 2, 1u << 20});
+    house_start(&h, (struct toy_script){.awaits_abort = true}, (struct limits){64, 2, 1u << 20});
     struct rpc_client *first = ask(&h, false);
     struct rpc_client *second = ask(&h, false);
     ck_assert(toy_engine_await(h.toy.toy, 2));
@@ -265,7 +264,7 @@ START_TEST(a_server_that_stops_ends_silent_waiting_and_running_calls) {
     struct buf message;
     char text[ERR_TEXT_MAX];
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.slots = 4, .tick_ns = 400 * NS_PER_MS}, wide);
+    house_start(&h, (struct toy_script){.slots = 4, .awaits_abort = true}, wide);
     for (int i = 0; i < N; i++)
         clients[i] = i < 3 ? rpc_client_open(h.port, RPC_HOUSE_GENERATE, false) : ask(&h, false);
     ck_assert(rpc_client_read(clients[3], &message));

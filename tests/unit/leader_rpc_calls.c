@@ -13,7 +13,6 @@
 
 #define MODEL SOURCE_ROOT "/models/seedling"
 #define ABORT "/moesaic.v1.Generate/Abort"
-#define SLOW (200 * NS_PER_MS)
 
 typedef Moesaic__V1__GenerateRequest Request;
 static const Request empty = MOESAIC__V1__GENERATE_REQUEST__INIT;
@@ -143,7 +142,7 @@ START_TEST(an_id_in_flight_is_refused_and_free_again_after_the_end) {
     struct rpc_heard heard;
     Request m = named("mine");
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.tick_ns = SLOW});
+    house_start(&h, (struct toy_script){.awaits_abort = true});
     struct rpc_client *first = rpc_house_ask(&h, &m, false);
     ck_assert(rpc_client_read(first, &message));
     rpc_house_expect(rpc_house_ask(&h, &m, false), GRPC_STATUS_ALREADY_EXISTS, "mine");
@@ -195,7 +194,7 @@ START_TEST(abort_ends_the_running_and_the_waiting_and_counts_them) {
     Request running = named("mine-runs"), waiting = named("mine-waits");
     const char *ids[] = {"mine-runs", "mine-waits", "mine-runs", "unknown"};
     buf_init(&message, 0);
-    house_start(&h, (struct toy_script){.slots = 1, .tick_ns = SLOW});
+    house_start(&h, (struct toy_script){.slots = 1, .awaits_abort = true});
     struct rpc_client *first = rpc_house_ask(&h, &running, false);
     ck_assert(rpc_client_read(first, &message));
     struct rpc_client *second = rpc_house_ask(&h, &waiting, false);
@@ -259,7 +258,7 @@ START_TEST(an_abort_just_before_the_request_is_queued_is_not_lost) {
     struct rpc_house h;
     Request m = named("mine-early");
     struct rpc_house_config config = {.model = MODEL,
-                                      .script = {.tick_ns = SLOW},
+                                      .script = {.awaits_abort = true},
                                       .queue_max = 64,
                                       .calls_max = 64,
                                       .prepare = abort_early};
