@@ -131,6 +131,7 @@ static void add_chunk(struct generation *g, struct buf *out, const struct answer
     answer_head(out, &g->head);
     if (c != NULL) answer_choice(out, c);
     struct answer_usage usage = c == NULL ? generation_usage(g) : choice_usage(g, c->index);
+    if (c != NULL && c->role) usage.completion_tokens = 0; // it tells none, however many there are
     bool shown = c == NULL || g->request.continuous_usage;
     answer_tail(out, shown ? &usage : NULL, g->request.include_usage);
     buf_text(out, "\n\n");
