@@ -80,11 +80,11 @@ static void hear_message(struct rpc_heard *h, const Moesaic__V1__GenerateRespons
     buf_text(&k->text, m->text);
 }
 
-void rpc_house_hear(struct rpc_heard *h, struct rpc_client *c) {
+bool rpc_house_hear_next(struct rpc_heard *h, struct rpc_client *c) {
     struct buf bytes;
-    *h = (struct rpc_heard){0};
     buf_init(&bytes, 0);
-    while (rpc_client_read(c, &bytes)) {
+    bool heard = rpc_client_read(c, &bytes);
+    if (heard) {
         const uint8_t *data = (const uint8_t *)bytes.data;
         Moesaic__V1__GenerateResponse *m =
             moesaic__v1__generate_response__unpack(NULL, bytes.bytes, data);
@@ -92,12 +92,23 @@ void rpc_house_hear(struct rpc_heard *h, struct rpc_client *c) {
         hear_message(h, m);
         moesaic__v1__generate_response__free_unpacked(m, NULL);
     }
+    buf_finish(&bytes);
+    return heard;
+}
+
+void rpc_house_hear_rest(struct rpc_heard *h, struct rpc_client *c) {
+    while (rpc_house_hear_next(h, c))
+        continue;
     for (size_t i = 0; i < RPC_HEARD_CHOICES_MAX; i++)
         buf_add(&h->choices[i].text, "", 1);
-    buf_finish(&bytes);
     h->code = rpc_client_status(c, h->status, sizeof h->status);
     if (!rpc_client_trailer(c, "grpc-retry-pushback-ms", h->pushback)) h->pushback[0] = '\0';
     rpc_client_close(c);
+}
+
+void rpc_house_hear(struct rpc_heard *h, struct rpc_client *c) {
+    *h = (struct rpc_heard){0};
+    rpc_house_hear_rest(h, c);
 }
 
 void rpc_heard_finish(struct rpc_heard *h) {

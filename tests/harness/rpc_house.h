@@ -55,6 +55,9 @@ struct rpc_heard {
 };
 
 void rpc_house_hear(struct rpc_heard *h, struct rpc_client *c); // and closes it
+// The same in two parts: one message (false: there is none left), and what follows.
+bool rpc_house_hear_next(struct rpc_heard *h, struct rpc_client *c);
+void rpc_house_hear_rest(struct rpc_heard *h, struct rpc_client *c);
 void rpc_heard_finish(struct rpc_heard *h);
 // The call must end with this.
 void rpc_house_expect(struct rpc_client *c, int code, const char *text);
