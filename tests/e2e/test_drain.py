@@ -12,6 +12,9 @@ from cluster import Cluster, Process, Reader, wait_for
 
 CHAT = "/v1/chat/completions"
 FEW = ["--max-num-seqs", "3"]  # a worker: with 12 clients of 2 workers, 6 wait
+# What a test wants to see end by itself must not be cut by the 25 s of an unset --shutdown-timeout, which a busy machine needs for it.
+DRAIN_S = 150
+PATIENT = ["--shutdown-timeout", str(DRAIN_S)]
 TOKENS = 1500
 HI = {"messages": [{"role": "user", "content": "hi"}]}
 
@@ -23,7 +26,7 @@ def start_streams(cluster, n=12, max_tokens=TOKENS):
     return readers
 
 
-def join(readers, seconds=60):
+def join(readers, seconds=DRAIN_S):
     for reader in readers:
         reader.join(seconds)
         assert not reader.is_alive()
@@ -56,7 +59,7 @@ def gone(port):
 
 
 def test_a_leader_that_is_asked_to_stop_finishes_what_runs_and_waits_and_refuses_the_rest():
-    with Cluster(workers=2, leader_flags=FEW) as cluster:
+    with Cluster(workers=2, leader_flags=[*FEW, *PATIENT]) as cluster:
         idle = requests.Session()  # an open connection that was served before
         assert idle.get(cluster.url + "/ready").status_code == 200
         readers = start_streams(cluster)
@@ -116,14 +119,14 @@ def test_what_is_not_done_at_the_end_of_the_leaders_time_is_told_so():
 
 
 def test_a_worker_that_is_asked_to_stop_breaks_no_stream_and_the_queue_waits_for_its_return():
-    with Cluster(workers=2, leader_flags=FEW) as cluster:
+    with Cluster(workers=2, leader_flags=FEW, worker_flags=PATIENT) as cluster:
         readers = start_streams(cluster)
         victim = cluster.workers[1]
         victim.send(signal.SIGTERM)
         ready = not_ready(cluster)
         assert "leave when the running requests have ended" in ready["state"]
         assert_refused(cluster.post(CHAT, HI))
-        assert victim.wait(60) == 0
+        assert victim.wait(DRAIN_S) == 0
         assert sum(r.is_alive() for r in readers) == 6, "those that waited still wait"
         assert "1 of 2 workers" in requests.get(cluster.url + "/ready").json()["state"]
         assert cluster.metric("vllm:num_requests_waiting") == 6
@@ -173,7 +176,7 @@ def test_a_worker_that_serves_nothing_leaves_at_once():
 
 
 def test_a_whole_group_that_is_asked_to_stop_finishes_what_runs_and_waits():
-    with Cluster(workers=2, leader_flags=FEW) as cluster:
+    with Cluster(workers=2, leader_flags=[*FEW, *PATIENT], worker_flags=PATIENT) as cluster:
         readers = start_streams(cluster)
         for process in [*cluster.workers, cluster.leader]:  # as when a pod group is deleted
             process.send(signal.SIGTERM)
