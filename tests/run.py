@@ -135,15 +135,23 @@ def ctest(totals, preset, name, selection, env=None):
         print(output[-12000:])
 
 
-def end_to_end(totals, name, *selection):
-    code, output, took = run(name, ["tests/e2e/run.sh", *selection, "tests/e2e"])
-    numbers = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output)}
-    failed = numbers.get("failed", 0) + numbers.get("error", 0)
-    failed = failed if failed or code == 0 else 1
-    report(name, code == 0, took, f"{numbers.get('passed', 0)} passed, {failed} failed, {numbers.get('skipped', 0)} skipped")
-    totals.add(numbers.get("passed", 0), failed, numbers.get("skipped", 0))
-    if code != 0:
-        print(output[-12000:])
+def end_to_end(totals):
+    """A file of tests on each core, and then, one after the other, the tests that need the machine for themselves."""
+    # The files in the order of their names: xdist would begin with those of the most tests, which end first.
+    beside = ["-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone"]
+    parts = [run(name, ["tests/e2e/run.sh", *selection, "tests/e2e"])
+             for name, selection in (("e2e", beside), ("e2e-alone", ["-m", "alone"]))]
+    counts = collections.Counter()
+    for code, output, _ in parts:
+        numbers = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output)}
+        failed = numbers.get("failed", 0) + numbers.get("error", 0)
+        counts.update(passed=numbers.get("passed", 0), skipped=numbers.get("skipped", 0), failed=failed if failed or code == 0 else 1)
+    took = Took(sum(took.wall for _, _, took in parts), sum(took.cpu for _, _, took in parts))
+    report("e2e", not counts["failed"], took, f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
+    totals.add(counts["passed"], counts["failed"], counts["skipped"])
+    for code, output, _ in parts:
+        if code != 0:
+            print(output[-12000:])
 
 
 def fuzz(totals, minutes, seed=0):
@@ -185,7 +193,7 @@ def everything(totals):
     if build(totals, "release"):
         ctest(totals, "release", "release", ["-L", "kernels|golden"])
         ctest(totals, "release", "sim", ["-L", "sim"], {"SIM_SEEDS": "1000"})
-        end_to_end(totals, "e2e")
+        end_to_end(totals)
     # One seed, so that a change is not judged by another's luck; `make fuzz` draws anew.
     fuzz(totals, FUZZ_MINUTES_IN_CI, seed=1)
 

@@ -1,13 +1,14 @@
 """cluster.py: a leader and its workers as real processes on loopback, for the tests of this folder.
 
-Ports are picked by the processes and read from their logs. Whatever happens to the test, the processes end: stop() kills
-them, and the kernel does when Python dies.
+Ports of a leader are held from its start until stop(), so that nobody gets one of them while a leader is being restarted on it.
+Whatever happens to the test, the processes end: stop() kills them, and the kernel does when Python dies.
 """
 import ctypes
 import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -36,6 +37,15 @@ def wait_for(what, condition, seconds=30):
             return value
         time.sleep(0.02)
     raise TimeoutError(f"no {what} within {seconds} s")
+
+
+def hold_port():
+    """A socket whose port the kernel gives to nobody else, not even for a connection, until it is closed. Who asks for
+    the port by its number and sets SO_REUSEADDR, as servers do, may listen on it all the same, again and again."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("", 0))
+    return held
 
 
 class Process:
@@ -88,7 +98,8 @@ class Cluster:
         self.leader = None
         self.workers = []
         self.n_started = 0
-        self.port = self.control_port = self.grpc_port = 0  # picked by the first leader
+        self.held = [hold_port() for _ in range(3)]
+        self.port, self.control_port, self.grpc_port = (held.getsockname()[1] for held in self.held)
 
     def __enter__(self):
         try:
@@ -161,6 +172,8 @@ class Cluster:
         for process in [*self.workers, self.leader]:
             if process is not None:
                 process.end()
+        for held in self.held:
+            held.close()
 
     def print_logs(self):
         for process in [self.leader, *self.workers]:

@@ -1,4 +1,9 @@
-"""conftest.py: one cluster of two workers shared by the tests that do not hurt it."""
+"""conftest.py: one cluster of two workers shared by the tests that do not hurt it.
+
+With pytest-xdist each of its processes runs whole files, with a cluster and a temporary folder of its own.
+"""
+import tempfile
+
 import openai
 import pytest
 
@@ -8,6 +13,15 @@ from grpc_client import connect, load_stubs
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "soak: has a long form, of SOAK_MINUTES minutes, which `make soak` runs")
+    config.addinivalue_line("markers", "alone: needs the machine for itself: tests/run.py runs nothing beside it")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_of_clusters(tmp_path_factory):
+    """What tempfile makes stands in the folder that pytest keeps of this run."""
+    before, tempfile.tempdir = tempfile.tempdir, str(tmp_path_factory.mktemp("made", numbered=False))
+    yield
+    tempfile.tempdir = before
 
 
 @pytest.fixture(scope="session")

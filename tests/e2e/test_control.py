@@ -469,6 +469,7 @@ def test_an_address_that_cannot_be_one_is_refused_at_once(program, flags, words)
     assert "api-key" not in result.stderr
 
 
+@pytest.mark.alone  # it waits for heartbeats by the clock
 def test_a_wall_clock_that_jumps_changes_nothing(tmp_path):
     shim, step = tmp_path / "clock_step.so", tmp_path / "step"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", shim, pathlib.Path(__file__).with_name("clock_step.c"), "-ldl"], check=True)
@@ -510,6 +511,7 @@ def segments():
     return {int(r[1]): (int(r[4]), int(r[3])) for r in rows}
 
 
+@pytest.mark.alone  # it looks at all shared memory of the machine, and any worker that starts sweeps what it counts
 def test_killed_workers_leave_no_shared_memory_and_leftovers_are_swept(tmp_path):
     files = set(os.listdir("/dev/shm"))
     shim = tmp_path / "killed_in_shm.so"

@@ -10,7 +10,8 @@ import pytest
 from cluster import Cluster, Reader, wait_for
 from hosts import Hosts, why_not
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+# Alone: the machines' names and addresses are the same in each run, and a lossy wire is also slow.
+pytestmark = [pytest.mark.alone, pytest.mark.skipif(why_not() is not None, reason=str(why_not()))]
 
 QUESTIONS = ["What is the capital of Kenya?", "Who are you?", "Count to twenty.", "Tell me a story about a fox. " * 8]
 

@@ -22,6 +22,8 @@ import requests
 
 from cluster import BUILD, Cluster, wait_for
 
+pytestmark = pytest.mark.alone  # what it measures would be shared with whoever runs beside it
+
 SOAK_S = float(os.environ.get("SOAK_MINUTES", 0)) * 60
 SECONDS = SOAK_S or 12
 QUEUE = 48  # --max-num-queued-reqs
