@@ -256,17 +256,6 @@ static void recur_item(void *context, uint32_t i, uint32_t thread) {
 
 // --- the block
 
-static void project(struct forward *f, const struct matrix *w, float *y) {
-    struct linear l = {.ops = f->ops,
-                       .w = w,
-                       .x = f->all_normed,
-                       .y = y,
-                       .ldx = w->n_in,
-                       .ldy = w->n_out,
-                       .n_rows = f->batch.n_rows};
-    linear_run(f->pool, &l);
-}
-
 static int project_out(const struct delta_layer *dl, struct err_text *e) {
     struct forward *f = dl->f;
     const float *post_norm = dl->w->attn_post_norm;
@@ -293,8 +282,9 @@ int delta_forward(struct forward *f, uint32_t layer, struct err_text *e) {
     forward_norm(f, layer, BLOCK_ATTN);
     int rc = tp_gather(f, tp_block(layer, TP_ATTN), f->tp.row_first, e);
     if (rc != 0) return rc;
-    project(f, &dl.w->delta.in, f->delta.in);
-    project(f, &dl.w->delta.gates, f->delta.gates);
+    struct row_range all = {0, f->batch.n_rows};
+    forward_project(f, &dl.w->delta.in, all, f->all_normed, f->delta.in);
+    forward_project(f, &dl.w->delta.gates, all, f->all_normed, f->delta.gates);
     pool_run_rows(f->pool, f->batch.n_rows, (size_t)f->delta.channels * 8, prepare_rows, &dl);
     pool_run(f->pool, f->batch.n_seqs * f->delta.n_v_heads, recur_item, &dl);
     return project_out(&dl, e);

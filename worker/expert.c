@@ -305,15 +305,7 @@ void shared_forward(struct forward *f, uint32_t layer) {
     if (f->spec->shared.inner == 0) return;
     run_rows(f, &(struct ffn_rows){&w->shared, f->n_own, f->normed, f->expert.shared});
     if (!f->spec->shared.gated) return;
-    struct linear weights = {
-        .ops = f->ops,
-        .w = &w->shared_weight,
-        .x = f->normed,
-        .ldx = f->spec->hidden,
-        .y = f->expert.shared_weights,
-        .ldy = 1,
-        .n_rows = f->n_own,
-    };
-    linear_run(f->pool, &weights);
+    struct row_range own = {0, f->n_own};
+    forward_project(f, &w->shared_weight, own, f->normed, f->expert.shared_weights);
     f->ops->sigmoid(f->expert.shared_weights, f->n_own);
 }

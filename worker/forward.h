@@ -71,6 +71,13 @@ static inline const struct layer_weights *forward_layer(const struct forward *f,
     return &f->config.weights->layers[layer];
 }
 
+struct row_range {
+    uint32_t first, n;
+};
+// These rows of y = x w^T from the same rows of x; in both one row is behind the other.
+void forward_project(struct forward *f, const struct matrix *w, struct row_range rows,
+                     const float *x, float *y);
+
 // The blocks of a layer.
 enum forward_block { BLOCK_ATTN, BLOCK_FFN };
 // normed = norm(x), what the block reads, for the own rows.

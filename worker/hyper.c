@@ -2,7 +2,6 @@
 #include "worker/hyper.h"
 
 #include "worker/forward.h"
-#include "worker/linear.h"
 
 static uint32_t mix_count(const struct model_spec *spec) {
     return (2 + spec->hyper.n) * spec->hyper.n;
@@ -82,14 +81,8 @@ static void collapse_rows(void *context, uint32_t row_begin, uint32_t row_end, u
 void hyper_collapse(struct forward *f, const struct hyper_weights *w,
                     const struct norm_weights *norm) {
     uint32_t width = spec_stream_dim(f->spec);
-    struct linear mix = {.ops = f->ops,
-                         .w = &w->mix,
-                         .x = f->x,
-                         .ldx = width,
-                         .y = f->hyper.mixes,
-                         .ldy = mix_count(f->spec),
-                         .n_rows = f->n_own};
-    linear_run(f->pool, &mix);
+    struct row_range own = {0, f->n_own};
+    forward_project(f, &w->mix, own, f->x, f->hyper.mixes);
     pool_run_rows(f->pool, f->n_own, (size_t)width * 2, collapse_rows,
                   &(struct collapsing){f, w, norm});
 }

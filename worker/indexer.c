@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "worker/forward.h"
-#include "worker/linear.h"
 
 // Keys that one work item scores: a row of a long context has work for all threads.
 #define ITEM_KEYS (64 * KV_BLOCK_TOKENS)
@@ -117,23 +116,10 @@ struct index_layer {
     const struct rotary *rope;
     uint32_t layer, rotated; // the rotated part of a query begins there
     bool interleaved;
-    uint32_t row_first, n_rows; // that are projected
-    uint32_t first, n_lines;    // of indexer.rows: those that are scored now
-    uint32_t n_chunks;          // items of the longest of them
+    struct row_range rows;   // that are projected
+    uint32_t first, n_lines; // of indexer.rows: those that are scored now
+    uint32_t n_chunks;       // items of the longest of them
 };
-
-static void project(const struct index_layer *il, const struct matrix *w, const float *x,
-                    float *y) {
-    struct forward *f = il->f;
-    struct linear l = {.ops = f->ops,
-                       .w = w,
-                       .x = x + (size_t)il->row_first * w->n_in,
-                       .y = y + (size_t)il->row_first * w->n_out,
-                       .ldx = w->n_in,
-                       .ldy = w->n_out,
-                       .n_rows = il->n_rows};
-    linear_run(f->pool, &l);
-}
 
 static void finish_keys(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
@@ -141,7 +127,7 @@ static void finish_keys(void *context, uint32_t row_begin, uint32_t row_end, uin
     struct forward *f = il->f;
     const struct indexer_spec *spec = &f->spec->indexer;
     const struct norm_weights norm = {il->keys->k_norm, il->keys->k_norm_bias};
-    for (uint32_t row = il->row_first + row_begin; row < il->row_first + row_end; row++) {
+    for (uint32_t row = il->rows.first + row_begin; row < il->rows.first + row_end; row++) {
         float *k = f->indexer.k + (size_t)row * spec->dim;
         f->ops->layer_norm(k, k, &norm, spec->dim, spec->norm_eps);
         rotary_turn_as(&f->attn.rope, k, row, spec->interleaved);
@@ -263,7 +249,7 @@ static void choose(struct index_layer *il, const float *q_a) {
     struct forward *f = il->f;
     size_t cost = (size_t)il->shape.n_heads * (il->shape.dim + 1);
     if (f->indexer.n_rows == 0) return;
-    project(il, il->q, q_a, f->indexer.q);
+    forward_project(f, il->q, il->rows, q_a, f->indexer.q);
     pool_run_rows(f->pool, f->batch.n_rows, cost, finish_queries, il);
     for (uint32_t first = 0; first < f->indexer.n_rows; first += f->indexer.n_lines)
         choose_lines(il, first);
@@ -271,7 +257,8 @@ static void choose(struct index_layer *il, const float *q_a) {
 
 static void weigh(struct index_layer *il) {
     struct forward *f = il->f;
-    if (f->indexer.n_rows > 0) project(il, il->weights, f->all_normed, f->indexer.weights);
+    if (f->indexer.n_rows > 0)
+        forward_project(f, il->weights, il->rows, f->all_normed, f->indexer.weights);
 }
 
 // Of all rows.
@@ -285,15 +272,14 @@ static struct index_layer of_keys(struct forward *f, uint32_t layer) {
                                 .rope = &f->attn.rope,
                                 .layer = layer,
                                 .interleaved = f->spec->indexer.interleaved,
-                                .n_rows = f->batch.n_rows};
+                                .rows = {0, f->batch.n_rows}};
 }
 
 void indexer_compress(struct forward *f, uint32_t layer, uint32_t first, uint32_t n) {
     struct index_layer il = of_keys(f, layer);
     if (!spec_layer_chooses(f->spec, layer)) return;
-    il.row_first = first;
-    il.n_rows = n;
-    project(&il, &il.keys->k, f->all_normed, f->indexer.k);
+    il.rows = (struct row_range){first, n};
+    forward_project(f, &il.keys->k, il.rows, f->all_normed, f->indexer.k);
     pool_run_rows(f->pool, n, (size_t)il.shape.dim * 4, finish_keys, &il);
     weigh(&il);
 }
@@ -301,7 +287,7 @@ void indexer_compress(struct forward *f, uint32_t layer, uint32_t first, uint32_
 void indexer_choose(struct forward *f, uint32_t layer) {
     struct index_layer il = of_keys(f, layer);
     if (!spec_layer_chooses(f->spec, layer)) return;
-    pool_run_rows(f->pool, il.n_rows, il.shape.dim, write_keys, &il);
+    pool_run_rows(f->pool, il.rows.n, il.shape.dim, write_keys, &il);
     choose(&il, f->mla.q_a);
 }
 
@@ -316,7 +302,7 @@ void indexer_choose_entries(struct forward *f, uint32_t layer, const float *q_a)
                              .layer = layer,
                              .rotated = f->spec->compress.dim - f->spec->rope.dim,
                              .interleaved = f->attn.compress_rope.interleaved,
-                             .n_rows = f->batch.n_rows};
+                             .rows = {0, f->batch.n_rows}};
     weigh(&il);
     choose(&il, q_a);
 }

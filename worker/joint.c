@@ -33,19 +33,6 @@ static struct joint_layer layer_of(struct forward *f, uint32_t layer) {
     return (struct joint_layer){f, forward_layer(f, layer), attn_rotary(f, layer), layer};
 }
 
-static void project(const struct joint_layer *jl, const struct matrix *w, const float *x,
-                    float *y) {
-    struct forward *f = jl->f;
-    struct linear l = {.ops = f->ops,
-                       .w = w,
-                       .x = x,
-                       .y = y,
-                       .ldx = w->n_in,
-                       .ldy = w->n_out,
-                       .n_rows = f->batch.n_rows};
-    linear_run(f->pool, &l);
-}
-
 static void norm_queries(void *context, uint32_t row_begin, uint32_t row_end, uint32_t thread) {
     (void)thread;
     const struct joint_layer *jl = context;
@@ -81,13 +68,13 @@ static void spread_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
 void joint_spread(struct forward *f, uint32_t layer) {
     struct joint_layer jl = layer_of(f, layer);
     const struct joint_weights *w = &jl.w->joint;
-    uint32_t n_rows = f->batch.n_rows;
-    project(&jl, &w->q_a, f->all_normed, f->joint.q_a);
-    project(&jl, &w->kv, f->all_normed, f->joint.kv);
-    pool_run_rows(f->pool, n_rows, f->spec->joint.q_rank, norm_queries, &jl);
-    project(&jl, &w->q, f->joint.q_a, f->joint.q);
+    struct row_range all = {0, f->batch.n_rows};
+    forward_project(f, &w->q_a, all, f->all_normed, f->joint.q_a);
+    forward_project(f, &w->kv, all, f->all_normed, f->joint.kv);
+    pool_run_rows(f->pool, all.n, f->spec->joint.q_rank, norm_queries, &jl);
+    forward_project(f, &w->q, all, f->joint.q_a, f->joint.q);
     size_t cost = ((size_t)f->slice.n_heads + 1) * f->spec->head_dim * 2;
-    pool_run_rows(f->pool, n_rows, cost, spread_rows, &jl);
+    pool_run_rows(f->pool, all.n, cost, spread_rows, &jl);
 }
 
 // Values were rotated because they are keys: the outputs are rotated back, so that what a key gives

@@ -55,26 +55,8 @@ struct mla_layer {
     struct forward *f;
     const struct layer_weights *w;
     uint32_t layer;
-    uint32_t first, n; // rows that are worked on
+    struct row_range rows; // that are worked on
 };
-
-// Rows [first, first + n) of x, which are ldx apart, and of y.
-static void project_from(const struct mla_layer *ml, const struct matrix *w, const float *x,
-                         size_t ldx, float *y) {
-    struct forward *f = ml->f;
-    struct linear l = {.ops = f->ops,
-                       .w = w,
-                       .x = x + ml->first * ldx,
-                       .y = y + (size_t)ml->first * w->n_out,
-                       .ldx = ldx,
-                       .ldy = w->n_out,
-                       .n_rows = ml->n};
-    linear_run(f->pool, &l);
-}
-
-static void project(const struct mla_layer *ml, const struct matrix *w, const float *x, float *y) {
-    project_from(ml, w, x, w->n_in, y);
-}
 
 // --- compression, row by row
 
@@ -83,7 +65,7 @@ static void finish_rows(void *context, uint32_t row_begin, uint32_t row_end, uin
     const struct mla_layer *ml = context;
     struct forward *f = ml->f;
     const struct mla_spec *mla = &f->spec->mla;
-    for (uint32_t row = ml->first + row_begin; row < ml->first + row_end; row++) {
+    for (uint32_t row = ml->rows.first + row_begin; row < ml->rows.first + row_end; row++) {
         float *q = f->mla.q_a + (size_t)row * mla->q_rank;
         float *latent = f->mla.latent + (size_t)row * latent_dim(f->spec);
         if (mla->q_rank != 0)
@@ -97,10 +79,10 @@ static void compress_rows(struct mla_layer *ml) {
     struct forward *f = ml->f;
     const struct mla_weights *w = &ml->w->mla;
     size_t cost = (size_t)f->spec->mla.q_rank + latent_dim(f->spec);
-    if (f->spec->mla.q_rank != 0) project(ml, &w->q_a, f->all_normed, f->mla.q_a);
-    project(ml, &w->kv_a, f->all_normed, f->mla.latent);
-    pool_run_rows(f->pool, ml->n, cost, finish_rows, ml);
-    indexer_compress(f, ml->layer, ml->first, ml->n);
+    if (f->spec->mla.q_rank != 0) forward_project(f, &w->q_a, ml->rows, f->all_normed, f->mla.q_a);
+    forward_project(f, &w->kv_a, ml->rows, f->all_normed, f->mla.latent);
+    pool_run_rows(f->pool, ml->rows.n, cost, finish_rows, ml);
+    indexer_compress(f, ml->layer, ml->rows.first, ml->rows.n);
 }
 
 // What is gathered of each row: so many floats out of each of these.
@@ -131,14 +113,14 @@ static int gather_rows(const struct mla_layer *own, struct err_text *e) {
     float *to = f->mla.sent;
     for (uint32_t p = 0; p < n_parts; p++) {
         size_t n = parts[p].floats;
-        memcpy(to, parts[p].rows + own->first * n, own->n * n * sizeof *to);
-        to += own->n * n;
+        memcpy(to, parts[p].rows + own->rows.first * n, own->rows.n * n * sizeof *to);
+        to += own->rows.n * n;
         row_floats += n;
     }
     tp_exchange_begin(f);
     for (uint32_t i = 0; i < t->n; i++) {
         t->out[i].data = f->mla.sent;
-        t->out[i].data_bytes = own->n * row_floats * sizeof(float);
+        t->out[i].data_bytes = own->rows.n * row_floats * sizeof(float);
         t->wanted[i] = (t->row_first[i + 1] - t->row_first[i]) * row_floats * sizeof(float);
     }
     int rc = tp_exchange(f, FABRIC_GATHER, tp_block(own->layer, TP_ATTN), e);
@@ -227,20 +209,27 @@ static void spread_heads(void *context, uint32_t row_begin, uint32_t row_end, ui
 static void spread_expanded(struct mla_layer *ml) {
     struct forward *f = ml->f;
     const struct model_spec *spec = f->spec;
-    project_from(ml, &ml->w->mla.kv_b, f->mla.latent, latent_dim(spec), f->mla.kv);
+    struct linear kv_b = {.ops = f->ops,
+                          .w = &ml->w->mla.kv_b,
+                          .x = f->mla.latent, // of which it takes what is compressed, not the keys
+                          .y = f->mla.kv,
+                          .ldx = latent_dim(spec),
+                          .ldy = ml->w->mla.kv_b.n_out,
+                          .n_rows = f->batch.n_rows};
+    linear_run(f->pool, &kv_b);
     size_t cost = (size_t)f->slice.n_heads * (spec->head_dim + expanded_dim(spec)) * 2;
     pool_run_rows(f->pool, f->batch.n_rows, cost, spread_heads, ml);
 }
 
 int mla_spread(struct forward *f, uint32_t layer, struct err_text *e) {
-    struct mla_layer ml = {f, forward_layer(f, layer), layer, 0, f->batch.n_rows}, own = ml;
+    struct mla_layer ml = {f, forward_layer(f, layer), layer, {0, f->batch.n_rows}}, own = ml;
     bool alone = !mla_gathers(f);
-    own.first = f->own_first;
-    own.n = f->n_own;
+    own.rows = (struct row_range){f->own_first, f->n_own};
     compress_rows(alone ? &ml : &own);
     int rc = alone ? 0 : gather_rows(&own, e);
     if (rc != 0) return rc;
-    project(&ml, &ml.w->mla.q, f->spec->mla.q_rank != 0 ? f->mla.q_a : f->all_normed, f->mla.q);
+    const float *q_in = f->spec->mla.q_rank != 0 ? f->mla.q_a : f->all_normed;
+    forward_project(f, &ml.w->mla.q, ml.rows, q_in, f->mla.q);
     if (f->spec->mla.expanded)
         spread_expanded(&ml);
     else

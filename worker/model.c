@@ -10,6 +10,7 @@
 #include "common/base/check.h"
 #include "common/base/mem.h"
 #include "worker/forward.h"
+#include "worker/linear.h"
 
 struct model {
     struct forward forward;
@@ -184,6 +185,18 @@ static void embed_rows(void *context, uint32_t row_begin, uint32_t row_end, uint
         for (uint32_t stream = 1; stream < f->spec->hyper.n; stream++)
             memcpy(x + stream * hidden, x, hidden * sizeof *x);
     }
+}
+
+void forward_project(struct forward *f, const struct matrix *w, struct row_range rows,
+                     const float *x, float *y) {
+    struct linear l = {.ops = f->ops,
+                       .w = w,
+                       .x = x + (size_t)rows.first * w->n_in,
+                       .y = y + (size_t)rows.first * w->n_out,
+                       .ldx = w->n_in,
+                       .ldy = w->n_out,
+                       .n_rows = rows.n};
+    linear_run(f->pool, &l);
 }
 
 // Of a norm, one vector of weights and one of biases.
