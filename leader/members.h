@@ -21,7 +21,8 @@ struct members;
 #define MEMBER_SILENCE_LOADING_NS (20 * NS_PER_S) // before: it may be busy reading a disk
 #define MEMBER_HELLO_NS (10 * NS_PER_S)           // from the open stream to its hello
 #define MEMBER_FORM_NS (30 * NS_PER_S)            // from Form to the last Formed
-#define MEMBER_CONNECT_NS (120 * NS_PER_S) // from Connect to the last Ready: pages get allocated
+#define MEMBER_CONNECT_NS                                                                          \
+    (120 * NS_PER_S) // from Connect to the last Ready: step memory is allocated
 #define MEMBER_SETTLE_NS                                                                           \
     (200 * NS_PER_MS)            // after a group broke: whose fault it was may still be on its way
 #define MEMBER_RETRY_NS NS_PER_S // after a group could not be formed

@@ -18,14 +18,14 @@ static void lay_windows(struct forward *f, struct compress_windows *w, uint32_t 
     rotary_lay(&w->rope, &config, s);
 }
 
-static void lay_states(struct forward *f, struct scratch *s) {
+static void lay_states(struct forward *f) {
     struct compress *c = &f->compress;
     for (uint32_t i = 0; i < f->n_layers; i++) {
         uint32_t layer = f->first_layer + i;
         if (!spec_layer_compressed(f->spec, layer)) continue;
         size_t bytes = spec_layer_state_bytes(f->spec, layer, f->tp.n);
         c->state_floats[layer] = bytes / sizeof(float);
-        c->states[layer] = state_take(&f->state, s, 1, bytes);
+        c->states[layer] = state_take(&f->state, 1, bytes);
     }
 }
 
@@ -42,7 +42,7 @@ void compress_lay(struct forward *f, struct scratch *s) {
     c->index_rows = scratch_take(s, f->config.rows_max, row_floats(spec->dim) * sizeof(float));
     lay_windows(f, &c->csa, spec->csa_rate, s);
     lay_windows(f, &c->hca, spec->hca_rate, s);
-    lay_states(f, s);
+    lay_states(f);
 }
 
 // --- the windows of a step

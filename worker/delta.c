@@ -33,7 +33,7 @@ static void find_places(struct delta *d, const struct model_spec *spec) {
                                       .gate_stride = d->group};
 }
 
-static void lay_states(struct forward *f, struct scratch *s) {
+static void lay_states(struct forward *f) {
     struct delta *d = &f->delta;
     uint32_t n = 0;
     for (uint32_t i = 0; i < f->n_layers; i++) {
@@ -43,7 +43,7 @@ static void lay_states(struct forward *f, struct scratch *s) {
         d->state_floats = spec_layer_state_bytes(f->spec, layer, f->tp.n) / sizeof(float);
         n++;
     }
-    d->states = state_take(&f->state, s, n, d->state_floats * sizeof(float));
+    d->states = state_take(&f->state, n, d->state_floats * sizeof(float));
 }
 
 void delta_lay(struct forward *f, struct scratch *s) {
@@ -68,7 +68,7 @@ void delta_lay(struct forward *f, struct scratch *s) {
     d->beta = scratch_take(s, rows * d->n_v_heads, sizeof(float));
     d->decay = scratch_take(s, rows * d->n_v_heads, sizeof(float));
     d->out = scratch_take(s, rows * d->values, sizeof(float));
-    lay_states(f, s);
+    lay_states(f);
     for (uint32_t i = 0; d->k_weight != NULL && i < spec->k_dim; i++) {
         d->k_weight[i] = 1.0f / sqrtf((float)spec->k_dim);
         d->q_weight[i] = 1.0f / (float)spec->k_dim;

@@ -78,6 +78,7 @@ static int create_model(struct epoch *ep, const struct epoch_parts *parts, struc
         .kv_blocks = ep->kv_blocks,
         .n_snapshots = ep->n_snapshots,
         .kv_dtype = parts->kv_dtype,
+        .store = parts->store,
         .digest = parts->digest,
         // Whoever waits for a rank of its stage may wait for the stages before, too.
         .exchange_timeout_ns = EXCHANGE_TIMEOUT_NS * parts->layout->pp,

@@ -1,8 +1,8 @@
-// epoch.h: what a worker owns for the life of one epoch: the fabric's connection, the forward pass
-// with its pages, the step.
+// epoch.h: what a worker owns for the life of one epoch: the fabric's connection, the forward pass,
+// the step.
 //
 // Engine thread only. Order: epoch_form, epoch_connect, steps, epoch_end; epoch_end is fine in any
-// state. Weights, pool and fabric outlive it.
+// state. Weights, pool, store and fabric outlive it.
 #ifndef MOESAIC_WORKER_EPOCH_H
 #define MOESAIC_WORKER_EPOCH_H
 
@@ -31,6 +31,7 @@ struct epoch_parts {
     const struct layout *layout;
     const struct kernel_ops *ops;
     struct pool *pool;
+    struct store *store;
     uint32_t rank, n_slots, rows_max, max_model_len;
     enum dtype kv_dtype;
     bool digest;

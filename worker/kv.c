@@ -39,7 +39,7 @@ static void place_layers(struct kv *kv, const struct kv_sizes *sizes) {
     }
 }
 
-void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
+void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s, struct scratch *kept) {
     const struct model_spec *spec = sizes->spec;
     kv->dtype = sizes->dtype;
     kv->key_dim = spec_key_dim(spec);
@@ -54,7 +54,7 @@ void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s) {
     kv->index_dim = spec->indexer.top_k != 0 ? spec->indexer.dim : 0;
     kv->entry_index_dim = spec->compress.dim;
     place_layers(kv, sizes);
-    kv->pages = scratch_take(s, (size_t)sizes->n_blocks, kv_block_bytes(sizes));
+    kv->pages = scratch_take(kept, (size_t)sizes->n_blocks, kv_block_bytes(sizes));
     kv->tokens = scratch_take(s, sizes->n_blocks, KV_BLOCK_TOKENS * sizeof *kv->tokens);
     kv->tables = scratch_take(s, sizes->n_slots, sizeof *kv->tables);
     for (uint32_t slot = 0; slot < sizes->n_slots; slot++) {

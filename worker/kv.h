@@ -50,8 +50,9 @@ static inline uint32_t kv_blocks_of(uint32_t n_tokens) {
     return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-// Lays pages and tables into s (scratch.h: called once to measure, once to place).
-void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s);
+// Lays tables into s and pages into kept, whose bytes may be any (scratch.h: called once to
+// measure, once to place).
+void kv_lay(struct kv *kv, const struct kv_sizes *sizes, struct scratch *s, struct scratch *kept);
 
 // Bytes of one page over this rank's layers and heads, K and V.
 uint64_t kv_block_bytes(const struct kv_sizes *sizes);

@@ -44,6 +44,7 @@ static int load(struct loader *l) {
         .rank = r->rank,
         .dtype = r->dtype.automatic ? l->spec.dtype : r->dtype.dtype,
         .n_threads = l->share.n_threads,
+        .memory_bytes = l->memory_bytes,
         .progress = &l->progress,
         .cancel = &l->cancel,
     };

@@ -14,7 +14,8 @@
 
 struct model {
     struct forward forward;
-    struct scratch scratch; // all memory of a step, and the pages
+    struct scratch scratch; // all memory of a step
+    struct scratch kept;    // pages, states and snapshots
     uint32_t n_rows;        // of the last step
     uint64_t phase_ns[PHASE_COUNT];
     int64_t phase_began_ns;
@@ -87,7 +88,7 @@ static struct kv_sizes kv_sizes(const struct model_config *c) {
                              .max_model_len = c->max_model_len};
 }
 
-static void lay(struct forward *f, struct scratch *s) {
+static void lay(struct forward *f, struct scratch *s, struct scratch *kept) {
     const struct model_config *c = &f->config;
     size_t row_bytes = f->spec->hidden * sizeof(float);
     f->x = scratch_take(s, f->own_max, spec_stream_dim(f->spec) * sizeof(float));
@@ -104,19 +105,28 @@ static void lay(struct forward *f, struct scratch *s) {
                                 .stateful = spec_state_bytes(f->spec) > 0};
     batch_lay(&f->batch, &batch, s);
     struct kv_sizes kv = kv_sizes(c);
-    kv_lay(&f->kv, &kv, s);
-    state_begin(&f->state, c->n_slots, c->n_snapshots);
+    kv_lay(&f->kv, &kv, s, kept);
+    state_begin(&f->state, c->n_slots, c->n_snapshots, kept);
     attn_lay(f, s);
     joint_lay(f, s);
     hyper_lay(f, s);
     delta_lay(f, s);
-    state_lay(&f->state, s);
+    state_lay(&f->state);
     expert_lay(f, s);
     if (is_last_stage(f)) head_lay(f, s);
     if (!has_moe(f->spec)) return;
     route_lay(f, s);
     dispatch_lay(f, s);
     combine_lay(f, s);
+}
+
+// Pages, states and snapshots lie where the owner of the store has them, or are the model's own.
+static int place_kept(struct model *m, struct err_text *e) {
+    struct store *store = m->forward.config.store;
+    void *base = NULL;
+    if (store == NULL || m->kept.overflow) return scratch_allocate(&m->kept, e);
+    int rc = store_take(store, &base, m->kept.used, e);
+    return rc == 0 ? scratch_place(&m->kept, base, e) : rc;
 }
 
 int model_create(struct model **out, const struct model_config *config, struct err_text *e) {
@@ -134,13 +144,14 @@ int model_create(struct model **out, const struct model_config *config, struct e
     f->rank = config->rank;
     place_rank(f);
     check(f->rank < f->n_ranks && (f->n_ranks == 1 || config->fabric != NULL));
-    lay(f, &m->scratch);
-    rc = scratch_allocate(&m->scratch, e);
+    lay(f, &m->scratch, &m->kept);
+    rc = place_kept(m, e); // first: it says what there is not enough of
+    if (rc == 0) rc = scratch_allocate(&m->scratch, e);
     if (rc != 0) {
         model_destroy(m);
         return rc;
     }
-    lay(f, &m->scratch);
+    lay(f, &m->scratch, &m->kept);
     *out = m;
     return 0;
 }
@@ -149,6 +160,7 @@ void model_destroy(struct model *m) {
     if (m == NULL) return;
     mem_free(m->forward.head.kept);
     scratch_finish(&m->scratch);
+    scratch_finish(&m->kept);
     mem_free(m);
 }
 
@@ -436,7 +448,7 @@ static void measure(struct forward *f, struct scratch *s, const struct model_con
                           .rank = config->rank};
     f->config.kv_blocks = f->config.n_snapshots = 0;
     place_rank(f);
-    lay(f, s);
+    lay(f, s, s);
 }
 
 uint64_t model_step_bytes(const struct model_config *config, uint32_t n_threads) {

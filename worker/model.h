@@ -1,8 +1,8 @@
 // model.h: one rank's forward pass over one step's plan. The worker loop sees no tensor; model.c
 // sees no process.
 //
-// Owned and called by the engine thread only. All memory is allocated in model_create; a step
-// allocates nothing.
+// Owned and called by the engine thread only. All memory is allocated in model_create or taken from
+// the store; a step allocates nothing.
 #ifndef MOESAIC_WORKER_MODEL_H
 #define MOESAIC_WORKER_MODEL_H
 
@@ -12,6 +12,7 @@
 #include "kernels/ops.h"
 #include "step.pb-c.h"
 #include "worker/pool.h"
+#include "worker/store.h"
 #include "worker/weights.h"
 
 struct model;
@@ -44,6 +45,9 @@ struct model_config {
     uint32_t n_slots, rows_max, max_model_len, kv_blocks;
     uint32_t n_snapshots; // of slots' states
     enum dtype kv_dtype;  // one that dtype_is_kv
+    // Memory of pages, states and snapshots, which this model alone uses while it lives; NULL: its
+    // own, which goes with it.
+    struct store *store;
     bool digest;
     // Bound of one exchange: an all-to-all, one of a TP group, rows from the stage before.
     int64_t exchange_timeout_ns;

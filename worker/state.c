@@ -7,21 +7,21 @@
 #include "common/base/check.h"
 #include "worker/forward.h"
 
-void state_begin(struct state *st, uint32_t n_slots, uint32_t n_snapshots) {
-    *st = (struct state){.n_slots = n_slots, .n_snapshots = n_snapshots};
+void state_begin(struct state *st, uint32_t n_slots, uint32_t n_snapshots, struct scratch *kept) {
+    *st = (struct state){.n_slots = n_slots, .n_snapshots = n_snapshots, .kept = kept};
 }
 
-void *state_take(struct state *st, struct scratch *s, uint32_t n_layers, size_t bytes) {
+void *state_take(struct state *st, uint32_t n_layers, size_t bytes) {
     check(st->n_parts < STATE_PARTS_MAX && bytes % sizeof(float) == 0);
-    void *data = scratch_take(s, (size_t)n_layers * st->n_slots, bytes);
+    void *data = scratch_take(st->kept, (size_t)n_layers * st->n_slots, bytes);
     st->parts[st->n_parts++] = (struct state_part){data, n_layers, bytes};
     st->n_pieces += n_layers;
     st->bytes += n_layers * bytes; // limits.h: far below 2^64
     return data;
 }
 
-void state_lay(struct state *st, struct scratch *s) {
-    st->snapshots = scratch_take(s, st->n_snapshots, st->bytes);
+void state_lay(struct state *st) {
+    st->snapshots = scratch_take(st->kept, st->n_snapshots, st->bytes);
 }
 
 struct copy {

@@ -27,15 +27,17 @@ struct state {
     uint32_t n_pieces; // layers of all parts
     size_t bytes;      // of one slot: all pieces
     struct state_part parts[STATE_PARTS_MAX];
-    uint8_t *snapshots; // [n_snapshots][bytes]
+    uint8_t *snapshots;   // [n_snapshots][bytes]
+    struct scratch *kept; // not owned; while it is laid
 };
 
-// Before anything is taken, in each pass of the layout.
-void state_begin(struct state *st, uint32_t n_slots, uint32_t n_snapshots);
-// [n_layers][n_slots][bytes], zeroed; NULL while measuring. bytes is a multiple of 4.
-void *state_take(struct state *st, struct scratch *s, uint32_t n_layers, size_t bytes);
+// Before anything is taken, in each pass of the layout. All is laid into kept.
+void state_begin(struct state *st, uint32_t n_slots, uint32_t n_snapshots, struct scratch *kept);
+// [n_layers][n_slots][bytes]; NULL while measuring. bytes is a multiple of 4. What it holds is any:
+// a sequence begins by writing, not by reading zeros.
+void *state_take(struct state *st, uint32_t n_layers, size_t bytes);
 // Places for the snapshots, once all is taken.
-void state_lay(struct state *st, struct scratch *s);
+void state_lay(struct state *st);
 
 // Before the rows of the batch: the slots that begin from a snapshot become what it holds.
 void state_restore(struct forward *f);

@@ -2,6 +2,7 @@
 // (weights_read.c).
 #include "worker/weights.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "common/base/check.h"
@@ -9,17 +10,26 @@
 #include "common/model/expert_table.h"
 #include "worker/weights_plan.h"
 
+#define MAPPED_BYTES_MIN ((size_t)2 << 20)
+
 struct weights_block {
     struct weights_block *next;
     void *data;
     size_t bytes;
+    bool mapped;
 };
+
+// A large block comes from the kernel piece by piece, to the threads that read into it.
+static void take_block(struct weights_block *b, size_t bytes, size_t align) {
+    b->bytes = bytes;
+    b->mapped = bytes >= MAPPED_BYTES_MIN && align <= MAPPED_BYTES_MIN;
+    b->data = b->mapped ? mem_map(bytes) : mem_pages(bytes, align);
+}
 
 void *weights_alloc(struct weights *w, size_t bytes, size_t align) {
     struct weights_block *b = mem_alloc(sizeof *b);
     if (b == NULL) return NULL;
-    b->bytes = bytes;
-    b->data = mem_pages(bytes, align);
+    take_block(b, bytes, align);
     if (b->data == NULL) {
         mem_free(b);
         return NULL;
@@ -34,7 +44,10 @@ static void free_blocks(struct weights *w) {
     while (w->blocks != NULL) {
         struct weights_block *b = w->blocks;
         w->blocks = b->next;
-        mem_pages_free(b->data, b->bytes);
+        if (b->mapped)
+            mem_unmap(b->data, b->bytes);
+        else
+            mem_pages_free(b->data, b->bytes);
         mem_free(b);
     }
 }
@@ -43,6 +56,16 @@ void weights_destroy(struct weights *w) {
     if (w == NULL) return;
     free_blocks(w);
     mem_free(w);
+}
+
+// Before anything is read: the kernel would say it later, and kill.
+static int check_memory(const struct weights *w, const struct weights_config *config,
+                        struct err_text *e) {
+    if (config->memory_bytes == 0 || w->bytes <= config->memory_bytes) return 0;
+    return err_set(e, ERR_FATAL_CONFIG,
+                   "rank %u's weights need %" PRIu64 " bytes, and the worker has %" PRIu64
+                   ": take more workers, or raise memory",
+                   config->rank, w->bytes, config->memory_bytes);
 }
 
 static void begin_progress(const struct weights_config *config, uint64_t bytes_total) {
@@ -76,6 +99,7 @@ int weights_load(struct weights **out, const struct weights_config *config, stru
     if (w == NULL) return err_set(e, ERR_FATAL_NOMEM, "no memory for the weights");
     int rc = safetensors_open(&st, config->folder, e);
     if (rc == 0) rc = weights_plan_make(&plan, w, config, st, e);
+    if (rc == 0) rc = check_memory(w, config, e);
     if (rc == 0) {
         begin_progress(config, plan.source_bytes);
         rc = weights_read(w, &plan, config, st, e);

@@ -136,6 +136,7 @@ struct weights_config {
     uint32_t rank;
     enum dtype dtype;                  // what to hold; files of other formats are converted
     uint32_t n_threads;                // readers
+    uint64_t memory_bytes;             // refuses weights that need more, before it reads; 0: any
     struct weights_progress *progress; // may be NULL
     const _Atomic bool *cancel;        // may be NULL; set: loading ends with ERR_FATAL_STOPPED
 };

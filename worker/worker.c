@@ -23,6 +23,7 @@
 #include "worker/pool.h"
 #include "worker/pulse.h"
 #include "worker/room.h"
+#include "worker/store.h"
 
 #define DOWN(kind_name) MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_##kind_name
 #define PROGRESS_NS (200 * NS_PER_MS)
@@ -60,6 +61,7 @@ struct worker {
     struct pool *pool;     // owned; made for the share of pool_index among pool_count
     uint32_t pool_index, pool_count;
     struct loader loader;
+    struct store store; // of pages, states and snapshots: kept as long as the weights
     struct epoch epoch;
     _Atomic uint64_t open_epoch; // epoch.number, for worker_peek
     struct pulse pulse;
@@ -99,8 +101,12 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
         // The boot id behind the host's name tells machines apart; a person needs only the name.
         snprintf(w->name, sizeof w->name, "%.*s:%d", (int)strcspn(w->host, " "), w->host,
                  (int)getpid());
+    store_init(&w->store, &(struct store_config){.waker = config->waker,
+                                                 .cores = config->pin ? &w->cores : NULL,
+                                                 .lazy = config->single_thread});
     loader_init(&w->loader, config->waker, config->source, !config->single_thread);
     w->loader.pin = config->pin;
+    w->loader.memory_bytes = w->memory_bytes;
     cores_share(&w->loader.share, &w->cores, 0, 1, config->single_thread ? 1 : config->n_threads);
     *out = w;
     return 0;
@@ -109,6 +115,7 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
 void worker_destroy(struct worker *w) {
     if (w == NULL) return;
     epoch_end(&w->epoch, w->config.fabric);
+    store_finish(&w->store);
     loader_finish(&w->loader);
     pool_destroy(w->pool);
     pulse_finish(&w->pulse);
@@ -218,6 +225,7 @@ static int on_connect(struct worker *w, const Moesaic__Control__V1__Connect *m,
         .layout = &w->loader.request.layout,
         .ops = w->ops,
         .pool = w->pool,
+        .store = &w->store,
         .rank = w->terms.rank,
         .n_slots = w->terms.n_slots,
         .rows_max = w->terms.rows_max,
@@ -362,6 +370,7 @@ static int on_welcome(struct worker *w, const Moesaic__Control__V1__Welcome *m,
               log_uint("ranks", request.layout.n_ranks), log_text("model", request.folder),
               log_text("weights", held ? "held" : "loading"));
     if (held) return say_loaded(w, e);
+    store_release(&w->store); // other weights may need the memory
     w->state = WORKER_LOADING;
     w->progress_sent = 0;
     w->progress_due_ns = env_now_ns(w->config.env) + PROGRESS_NS;
@@ -544,6 +553,7 @@ static int turn(struct worker *w) {
     int rc = drain_channel(w);
     if (rc != 0 || w->told_to_leave) return rc;
     if (w->state == WORKER_LOADING) rc = absorb(w, watch_load(w, &e), &e);
+    if (rc == 0) rc = absorb(w, store_check(&w->store, &e), &e);
     if (rc != 0) return rc;
     beat_if_due(w);
     if (w->state == WORKER_RUNNING) return await_plan(w, next_deadline(w));

@@ -3,7 +3,6 @@
 #include "common/base/cgroup.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,22 +86,55 @@ bool cgroup_read_number(const char *folder, const char *file, uint64_t *out) {
     return cgroup_read_text(path, text, sizeof text) && cgroup_parse_bytes(text, out);
 }
 
+// What is looked for, and the least of what was found so far.
+struct memory_view {
+    bool to_the_last; // all of the page cache, and swap
+    uint64_t swap;    // of the machine
+    uint64_t least;
+};
+
+// The number behind a name that begins a line; 0 without such a line.
+static uint64_t line_value(const char *text, const char *name) {
+    size_t n = strlen(name);
+    for (const char *at = text; at != NULL; at = strchr(at, '\n')) {
+        at += *at == '\n';
+        if (strncmp(at, name, n) == 0) return strtoull(at + n, NULL, 10);
+    }
+    return 0;
+}
+
+// The page cache that a cgroup would give back. Version 1 counts its children's apart.
+static uint64_t cache_bytes(const char *folder, bool all) {
+    char path[PATH_BYTES_MAX + 128], text[FILE_TEXT_MAX];
+    snprintf(path, sizeof path, "%s/memory.stat", folder);
+    if (!cgroup_read_text(path, text, sizeof text)) return 0;
+    uint64_t own = line_value(text, "inactive_file "), total = 0;
+    if (!all) return own;
+    own += line_value(text, "active_file ");
+    total = line_value(text, "total_inactive_file ") + line_value(text, "total_active_file ");
+    return own > total ? own : total;
+}
+
+static uint64_t swap_left(const char *folder, uint64_t of_machine) {
+    uint64_t limit, usage = 0;
+    if (!cgroup_read_number(folder, "memory.swap.max", &limit)) return of_machine;
+    (void)cgroup_read_number(folder, "memory.swap.current", &usage);
+    uint64_t left = usage < limit ? limit - usage : 0;
+    return left < of_machine ? left : of_machine;
+}
+
 // What a cgroup leaves: its limit less what it uses, without the page cache that it would give
 // back.
 static void visit_memory(const char *folder, const char *limit_file, const char *usage_file,
-                         uint64_t *least) {
-    uint64_t limit, usage = 0, cache = 0;
-    char path[PATH_BYTES_MAX + 128], text[FILE_TEXT_MAX];
+                         struct memory_view *view) {
+    uint64_t limit, usage = 0;
     if (!cgroup_read_number(folder, limit_file, &limit)) return;
     (void)cgroup_read_number(folder, usage_file, &usage);
-    snprintf(path, sizeof path, "%s/memory.stat", folder);
-    if (cgroup_read_text(path, text, sizeof text)) {
-        const char *at = strstr(text, "inactive_file ");
-        if (at != NULL) cache = strtoull(at + sizeof "inactive_file " - 1, NULL, 10);
-    }
+    uint64_t cache = cache_bytes(folder, view->to_the_last);
     usage -= cache < usage ? cache : usage;
     uint64_t left = usage < limit ? limit - usage : 0;
-    if (left < *least) *least = left;
+    if (view->to_the_last) left += swap_left(folder, view->swap); // both far below 2^63
+    if (left < view->least) view->least = left;
 }
 
 static void visit_memory_v2(const char *folder, void *context) {
@@ -113,18 +145,26 @@ static void visit_memory_v1(const char *folder, void *context) {
     visit_memory(folder, "memory.limit_in_bytes", "memory.usage_in_bytes", context);
 }
 
-uint64_t cgroup_memory_bytes(void) {
+// If nothing can be read: small, but enough to say so later by name.
+#define MEMORY_UNKNOWN_BYTES (UINT64_C(1) << 30)
+
+static uint64_t look(bool to_the_last) {
     char text[FILE_TEXT_MAX];
-    uint64_t least =
-        UINT64_C(1) << 30; // if nothing can be read: small, but enough to say so later by name
+    struct memory_view view = {.to_the_last = to_the_last, .least = MEMORY_UNKNOWN_BYTES};
     if (cgroup_read_text("/proc/meminfo", text, sizeof text)) {
-        const char *at = strstr(text, "MemAvailable:");
-        uint64_t kib = 0;
-        if (at != NULL && sscanf(at + sizeof "MemAvailable:" - 1, "%" SCNu64, &kib) == 1 &&
-            kib < UINT64_MAX >> 10)
-            least = kib << 10;
+        uint64_t kib = line_value(text, "MemAvailable:"), swap_kib = line_value(text, "SwapFree:");
+        view.swap = to_the_last && swap_kib < UINT64_MAX >> 12 ? swap_kib << 10 : 0;
+        if (kib > 0 && kib < UINT64_MAX >> 12) view.least = (kib << 10) + view.swap;
     }
-    cgroup_visit("", visit_memory_v2, &least);
-    cgroup_visit("memory", visit_memory_v1, &least);
-    return least;
+    cgroup_visit("", visit_memory_v2, &view);
+    cgroup_visit("memory", visit_memory_v1, &view);
+    return view.least;
+}
+
+uint64_t cgroup_memory_bytes(void) {
+    return look(false);
+}
+
+uint64_t cgroup_memory_left(void) {
+    return look(true);
 }

@@ -12,6 +12,9 @@
 // Bytes this process may still use: what the machine has available, or what the cgroup leaves,
 // whichever is less.
 uint64_t cgroup_memory_bytes(void);
+// The most that could still be had before the kernel must kill somebody: with all of the page cache
+// and the swap space, which nobody should plan with.
+uint64_t cgroup_memory_left(void);
 
 // Calls visit with each directory of this process's cgroup for the controller ("" = version 2),
 // from its own up to the mount point. In a container the path may lie outside of what is mounted:

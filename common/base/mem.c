@@ -1,7 +1,9 @@
 // mem.c: heap door, huge pages, arena.
 #include "common/base/mem.h"
 
+#include <errno.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -12,6 +14,10 @@
 static _Atomic long fail_countdown;
 
 #define HUGE_PAGE_BYTES ((size_t)2 << 20)
+#define SMALL_PAGE_BYTES ((size_t)4 << 10)
+#ifndef MADV_POPULATE_WRITE // Linux 5.14; older C libraries do not name it
+#define MADV_POPULATE_WRITE 23
+#endif
 #define ARENA_CHUNK_BYTES ((size_t)16 << 10)
 
 struct arena_chunk {
@@ -82,6 +88,48 @@ void *mem_pages(size_t bytes, size_t align) {
 void mem_pages_free(void *p, size_t bytes) {
     (void)bytes;
     free(p);
+}
+
+static bool map_bytes(size_t bytes, size_t *out) {
+    if (!size_add(bytes ? bytes : 1, HUGE_PAGE_BYTES - 1, out)) return false;
+    *out &= ~(HUGE_PAGE_BYTES - 1);
+    return true;
+}
+
+// The kernel aligns to small pages, so one huge page too many is asked for and the ends go back.
+void *mem_map(size_t bytes) {
+    size_t kept, all;
+    if (must_fail() || !map_bytes(bytes, &kept) || !size_add(kept, HUGE_PAGE_BYTES, &all))
+        return NULL;
+    uint8_t *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    size_t before = -(uintptr_t)p & (HUGE_PAGE_BYTES - 1), behind = HUGE_PAGE_BYTES - before;
+    if (before > 0) munmap(p, before);
+    if (behind > 0) munmap(p + before + kept, behind);
+    madvise(p + before, kept, MADV_HUGEPAGE); // a hint: small pages work too
+    return p + before;
+}
+
+void mem_unmap(void *p, size_t bytes) {
+    size_t kept;
+    if (p != NULL && map_bytes(bytes, &kept)) munmap(p, kept);
+}
+
+// For kernels without a call for it. Adding 0 changes nothing that another thread writes.
+static void touch(_Atomic uint8_t *p, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += SMALL_PAGE_BYTES)
+        atomic_fetch_add_explicit(p + at, 0, memory_order_relaxed);
+}
+
+int mem_commit(void *p, size_t bytes) {
+    while (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) {
+        if (errno == EINVAL) {
+            touch(p, bytes);
+            return 0;
+        }
+        if (errno != EINTR && errno != EAGAIN) return ERR_FATAL_NOMEM;
+    }
+    return 0;
 }
 
 void arena_init(struct arena *a, size_t bytes_max) {

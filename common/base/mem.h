@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "common/base/err.h"
+
 void *mem_alloc(size_t bytes);
 void *mem_zalloc(size_t bytes);
 void *mem_array(size_t count, size_t bytes); // zeroed; NULL when count * bytes overflows
@@ -19,6 +21,15 @@ void mem_free(void *p); // NULL is fine
 // block is large.
 void *mem_pages(size_t bytes, size_t align);
 void mem_pages_free(void *p, size_t bytes);
+
+// Much memory that lives long: zeroed addresses, aligned to 2 MiB, of which nothing is there until
+// it is written, in huge pages where the kernel gives them. NULL only when there are no addresses.
+void *mem_map(size_t bytes);
+void mem_unmap(void *p, size_t bytes);
+// Makes these whole pages of a map be there, and keeps what they hold; another thread may use them
+// meanwhile. ERR_FATAL_NOMEM when the kernel says no; a cgroup's limit it does not say, but kills:
+// whoever calls looks at cgroup_memory_left before.
+int mem_commit(void *p, size_t bytes);
 
 // Makes the n-th allocation from now fail, once (0 = never). For tests.
 void mem_fail_after(long n);

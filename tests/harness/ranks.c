@@ -14,6 +14,7 @@
 struct rank {
     struct model *model;
     struct pool *pool;
+    struct store store;
     struct waker *waker;
     struct fabric *fabric; // NULL when it is alone
     uint8_t address[FABRIC_ADDRESS_MAX];
@@ -90,10 +91,14 @@ static void create_model(struct ranks *r, const struct ranks_config *c, uint32_t
         .kv_blocks = c->kv_blocks,
         .n_snapshots = c->n_snapshots,
         .kv_dtype = c->kv_dtype,
+        .store = &rank->store,
         .digest = true,
         .exchange_timeout_ns = 60 * NS_PER_S,
     };
+    store_init(&rank->store, &(struct store_config){.lazy = true});
     must(model_create(&rank->model, &config, &rank->error), &rank->error, "model_create");
+    // What a group before might have left there, at its worst: in all formats not a number.
+    memset(rank->store.base, 0xff, rank->store.bytes);
     if (c->keep_logits) check(model_keep_logits(rank->model, true) == 0);
 }
 
@@ -119,6 +124,7 @@ void ranks_destroy(struct ranks *r) {
     for (uint32_t i = 0; i <= r->n_ranks; i++) {
         struct rank *rank = &r->rank[i];
         model_destroy(rank->model);
+        store_finish(&rank->store);
         pool_destroy(rank->pool);
         if (rank->fabric == NULL) continue;
         fabric_end(rank->fabric);

@@ -27,7 +27,7 @@ static void lay(void) {
                              .n_slots = 2,
                              .n_blocks = 4,
                              .max_model_len = POSITIONS};
-    kv_lay(&kv, &sizes, &memory);
+    kv_lay(&kv, &sizes, &memory, &memory);
     steer_lay(&steering, &memory);
     steer_scratch_lay(&scratch, VOCAB, &memory);
 }
