@@ -67,7 +67,7 @@ void ucx_log_redirect(void);
 
 // The prefix of an address tells UCX versions, and sizes of shared memory, apart, which must be
 // equal in a group.
-#define UCX_ADDRESS_PREFIX 8
+#define UCX_ADDRESS_PREFIX 16
 void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]);
 int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e);
 

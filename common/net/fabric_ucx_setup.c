@@ -186,34 +186,40 @@ static const char *shm_value(const char *kind, const char *key) {
 }
 
 // A sender finds its place in the receiver's memory by its own sizes: with others it would write
-// over what lies beside.
-static uint8_t shm_checksum(void) {
+// over what lies beside. So many bits that no two are taken for each other by chance.
+static uint64_t shm_checksum(void) {
     static const char *const keys[] = {"FIFO_SIZE", "SEG_SIZE", "FIFO_ELEM_SIZE"};
     static const char *const kinds[] = {"MM", "SYSV", "POSIX"};
-    uint32_t sum = 2166136261u; // FNV-1a, each value with its end
+    uint64_t sum = UINT64_C(14695981039346656037); // FNV-1a, each value with its end
     for (size_t i = 0; i < COUNT(keys) * COUNT(kinds); i++) {
         const char *value = shm_value(kinds[i % COUNT(kinds)], keys[i / COUNT(kinds)]);
         for (size_t at = 0, n = strlen(value) + 1; at < n; at++)
-            sum = (sum ^ (uint8_t)value[at]) * 16777619u;
+            sum = (sum ^ (uint8_t)value[at]) * UINT64_C(1099511628211);
     }
-    return (uint8_t)(sum ^ sum >> 8 ^ sum >> 16 ^ sum >> 24);
+    return sum;
 }
+
+#define FORM_BYTES 4    // "UCX" and which form of prefix this is
+#define VERSION_BYTES 8 // with the library's version behind it, and a zero
 
 void ucx_address_prefix(uint8_t out[UCX_ADDRESS_PREFIX]) {
     unsigned major, minor, release;
+    uint64_t sum = shm_checksum();
     ucp_get_version(&major, &minor, &release);
-    const uint8_t prefix[UCX_ADDRESS_PREFIX] = {
-        'U', 'C', 'X', 1, (uint8_t)major, (uint8_t)minor, (uint8_t)release, shm_checksum()};
-    memcpy(out, prefix, sizeof prefix);
+    const uint8_t version[VERSION_BYTES] = {
+        'U', 'C', 'X', 2, (uint8_t)major, (uint8_t)minor, (uint8_t)release};
+    memcpy(out, version, sizeof version);
+    for (uint32_t i = 0; i < sizeof sum; i++)
+        out[VERSION_BYTES + i] = (uint8_t)(sum >> 8 * i);
 }
 
 int ucx_address_check(const uint8_t *address, size_t bytes, struct err_text *e) {
     uint8_t own[UCX_ADDRESS_PREFIX];
     ucx_address_prefix(own);
-    if (bytes <= sizeof own || bytes > FABRIC_ADDRESS_MAX || memcmp(address, own, 4) != 0)
+    if (bytes <= sizeof own || bytes > FABRIC_ADDRESS_MAX || memcmp(address, own, FORM_BYTES) != 0)
         return err_set(e, ERR_PEER_PROTOCOL, "the address is not one of UCX");
     if (memcmp(address, own, sizeof own) == 0) return 0;
-    if (memcmp(address, own, sizeof own - 1) == 0)
+    if (memcmp(address, own, VERSION_BYTES) == 0)
         return err_set(e, ERR_PEER_REFUSED,
                        "it runs with another UCX_MM_FIFO_SIZE, UCX_MM_SEG_SIZE or "
                        "UCX_MM_FIFO_ELEM_SIZE (or UCX_SYSV_*, UCX_POSIX_*) than this process");

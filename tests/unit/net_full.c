@@ -1,5 +1,6 @@
 // net_full.c: tests of queues of shared memory: a process waits while what it sends finds no room,
 // because the receiver is busy elsewhere; and both must have them of one size.
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -87,10 +88,14 @@ START_TEST(other_sizes_of_shared_memory_are_refused_by_name) {
     const struct fabric_peer *p = &all.peers[1];
     ck_assert_int_eq(fabric_address_check(all.peers[0].fabric, p->address, p->address_bytes, &e),
                      0);
-    ck_assert_int_eq(setenv(names[_i], "256", 1), 0); // as if the address came from elsewhere
-    ck_assert_int_eq(fabric_address_check(all.peers[0].fabric, p->address, p->address_bytes, &e),
-                     ERR_PEER_REFUSED);
-    ck_assert_msg(strstr(e.text, "another UCX_MM_FIFO_SIZE") != NULL, "%s", e.text);
+    for (int size = 1; size < 2000; size++) { // as if the address came from elsewhere
+        char value[16];
+        snprintf(value, sizeof value, "%d.5k", size);
+        ck_assert_int_eq(setenv(names[_i], value, 1), 0);
+        int rc = fabric_address_check(all.peers[0].fabric, p->address, p->address_bytes, &e);
+        ck_assert_msg(rc == ERR_PEER_REFUSED, "%s=%s is taken for the own one", names[_i], value);
+        ck_assert_msg(strstr(e.text, "another UCX_MM_FIFO_SIZE") != NULL, "%s", e.text);
+    }
     peers_end(&all);
     peers_close(&all);
 }
