@@ -78,7 +78,8 @@ bool ucx_address_has_shape(const uint8_t *address, size_t bytes, const uint8_t *
 void ucx_describe(const struct fabric *base, char *buf, size_t cap);
 
 // What one buffer of shared memory holds of a message, where the endpoint's messages take that way:
-// the receiver reads it in place. SIZE_MAX over TCP, where every message is copied once anyway.
+// the receiver reads it in place. Over TCP what is written at once: UCX copies it into memory that
+// it uses again and again, and more into memory that no cache has. SIZE_MAX: no such limit.
 size_t ucx_whole_bytes(ucp_ep_h endpoint);
 
 #endif

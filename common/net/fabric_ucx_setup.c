@@ -22,7 +22,10 @@
 // overflows a 16-bit length.
 #define SHM_SEGMENT_BYTES 36864
 #define SHM_SEGMENT_TEXT "36864"
-#define SHM_OVERHEAD_BYTES 128 // of a message in it, generously: UCX's header and the fabric's
+// Of what is written to a socket at once: UCX's default, 8 KiB, costs a system call each.
+#define TCP_SEGMENT_BYTES 65536
+#define TCP_SEGMENT_TEXT "65536"
+#define OVERHEAD_BYTES 128 // of a message in either, generously: UCX's header and the fabric's
 
 struct setting {
     const char *key, *value;
@@ -39,11 +42,13 @@ static const struct setting shm_settings[] = {
     {"MM_ERROR_HANDLING", "y"}, // lets shared memory run in the PEER error mode
     {"MM_SEG_SIZE", SHM_SEGMENT_TEXT},
     {"MM_RX_BUFS_GROW", "64"},
-    {"MM_FIFO_SIZE", "16"}, // each buffer comes round while it is still in a cache
+    {"MM_FIFO_SIZE", "16"},            // each buffer comes round while it is still in a cache
+    {"MM_FIFO_RELEASE_FACTOR", "0.1"}, // of the queue: its sender soon sees what was read
 };
+#define TCP_SEGMENT_VARIABLE "UCX_TCP_TX_SEG_SIZE"
 // Read only from the environment, and only for TCP.
 static const struct setting tcp_variables[] = {
-    {"UCX_TCP_TX_SEG_SIZE", "65536"},
+    {TCP_SEGMENT_VARIABLE, TCP_SEGMENT_TEXT},
     {"UCX_TCP_RX_SEG_SIZE", "131072"},
 };
 
@@ -281,13 +286,24 @@ void ucx_describe(const struct fabric *base, char *buf, size_t cap) {
     }
 }
 
+// Unless the user has set the size, which may have any unit.
+static size_t whole_in_shm(void) {
+    return set_by_user("MM_SEG_SIZE") ? SIZE_MAX : SHM_SEGMENT_BYTES - OVERHEAD_BYTES;
+}
+
+static size_t whole_in_tcp(void) {
+    const char *set = getenv(TCP_SEGMENT_VARIABLE);
+    bool own = set != NULL && strcmp(set, TCP_SEGMENT_TEXT) == 0;
+    return own ? TCP_SEGMENT_BYTES - OVERHEAD_BYTES : SIZE_MAX;
+}
+
 // Active messages take the first lane.
 size_t ucx_whole_bytes(ucp_ep_h endpoint) {
     char info[INFO_BYTES_MAX], name[64] = "", *rest = NULL;
-    if (set_by_user("MM_SEG_SIZE") || !endpoint_info(endpoint, info)) return SIZE_MAX;
+    if (!endpoint_info(endpoint, info)) return SIZE_MAX;
     for (char *line = strtok_r(info, "\n", &rest); line != NULL && name[0] == '\0';
          line = strtok_r(NULL, "\n", &rest))
         lane_name(line, name, sizeof name);
-    bool shared = strncmp(name, "sysv/", 5) == 0 || strncmp(name, "posix/", 6) == 0;
-    return shared ? SHM_SEGMENT_BYTES - SHM_OVERHEAD_BYTES : SIZE_MAX;
+    if (strncmp(name, "sysv/", 5) == 0 || strncmp(name, "posix/", 6) == 0) return whole_in_shm();
+    return strncmp(name, "tcp/", 4) == 0 ? whole_in_tcp() : SIZE_MAX;
 }

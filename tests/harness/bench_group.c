@@ -122,8 +122,10 @@ bool bench_group_run(const char *transports, void (*body)(struct bench_member *)
 
 // As fabric_ucx_setup.c has them. UCX warns of those that its transport does not know.
 void bench_ucx_settings(const char *transports) {
-    static const char *const shm[][2] = {
-        {"UCX_TLS", "sysv,self"}, {"UCX_MM_SEG_SIZE", "36864"}, {"UCX_MM_FIFO_SIZE", "16"}};
+    static const char *const shm[][2] = {{"UCX_TLS", "sysv,self"},
+                                         {"UCX_MM_SEG_SIZE", "36864"},
+                                         {"UCX_MM_FIFO_SIZE", "16"},
+                                         {"UCX_MM_FIFO_RELEASE_FACTOR", "0.1"}};
     static const char *const tcp[][2] = {{"UCX_TLS", "tcp"},
                                          {"UCX_NET_DEVICES", "lo"},
                                          {"UCX_TCP_TX_SEG_SIZE", "65536"},
