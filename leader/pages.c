@@ -11,50 +11,26 @@
 // --- free blocks
 
 static void unlink_free(struct pages *p, uint32_t block) {
-    const struct page *g = &p->pages[block];
-    *(g->prev == PAGE_NONE ? &p->first : &p->pages[g->prev].next) = g->next;
-    *(g->next == PAGE_NONE ? &p->last : &p->pages[g->next].prev) = g->prev;
+    places_unlink(&p->places, block);
     p->n_free--;
 }
 
 static void link_free(struct pages *p, uint32_t block, bool at_end) {
-    struct page *g = &p->pages[block];
-    g->prev = at_end ? p->last : PAGE_NONE;
-    g->next = at_end ? PAGE_NONE : p->first;
-    *(g->prev == PAGE_NONE ? &p->first : &p->pages[g->prev].next) = block;
-    *(g->next == PAGE_NONE ? &p->last : &p->pages[g->next].prev) = block;
+    places_link(&p->places, block, at_end);
     p->n_free++;
 }
 
-static uint32_t buckets_for(uint32_t n_blocks) {
-    uint32_t n = 16;
-    while (n < n_blocks)
-        n *= 2;
-    return n;
-}
-
 int pages_init(struct pages *p, uint32_t n_blocks, uint64_t seed) {
-    *p = (struct pages){.n_blocks = n_blocks,
-                        .first = PAGE_NONE,
-                        .last = PAGE_NONE,
-                        .n_buckets = buckets_for(n_blocks),
-                        .seed = seed};
+    *p = (struct pages){.n_blocks = n_blocks, .n_free = n_blocks, .seed = seed};
     p->pages = mem_array(n_blocks, sizeof *p->pages);
-    p->buckets = mem_array(p->n_buckets, sizeof *p->buckets);
-    if (p->pages == NULL || p->buckets == NULL) {
-        pages_finish(p);
-        return ERR_FATAL_NOMEM;
-    }
-    for (uint32_t i = 0; i < p->n_buckets; i++)
-        p->buckets[i] = PAGE_NONE;
-    for (uint32_t i = 0; i < n_blocks; i++)
-        link_free(p, i, true);
-    return 0;
+    int rc = p->pages == NULL ? ERR_FATAL_NOMEM : places_init(&p->places, n_blocks);
+    if (rc != 0) pages_finish(p);
+    return rc;
 }
 
 void pages_finish(struct pages *p) {
     mem_free(p->pages);
-    mem_free(p->buckets);
+    places_finish(&p->places);
     *p = (struct pages){0};
 }
 
@@ -64,11 +40,10 @@ uint32_t pages_needed(uint64_t n_tokens) {
 
 // --- contents
 
-static uint32_t *bucket_of(const struct pages *p, const struct prefix *before,
-                           const uint32_t *tokens) {
+static uint64_t hash_of(const struct pages *p, const struct prefix *before,
+                        const uint32_t *tokens) {
     uint64_t seed = p->seed ^ before->id ^ before->root;
-    uint64_t hash = XXH3_64bits_withSeed(tokens, KV_BLOCK_TOKENS * sizeof *tokens, seed);
-    return &p->buckets[hash & (p->n_buckets - 1)];
+    return XXH3_64bits_withSeed(tokens, KV_BLOCK_TOKENS * sizeof *tokens, seed);
 }
 
 static bool contains(const struct page *g, const struct prefix *before, const uint32_t *tokens) {
@@ -77,19 +52,16 @@ static bool contains(const struct page *g, const struct prefix *before, const ui
 }
 
 uint32_t pages_find(const struct pages *p, const struct prefix *before, const uint32_t *tokens) {
-    uint32_t block = *bucket_of(p, before, tokens);
+    uint32_t block = places_under(&p->places, hash_of(p, before, tokens));
     while (block != PAGE_NONE && !contains(&p->pages[block], before, tokens))
-        block = p->pages[block].next_in_chain;
+        block = p->places.links[block].next_in_chain;
     return block;
 }
 
 static void forget(struct pages *p, uint32_t block) {
     struct page *g = &p->pages[block];
     if (g->contents == 0) return;
-    uint32_t *place = bucket_of(p, &g->before, g->tokens);
-    while (*place != block)
-        place = &p->pages[*place].next_in_chain;
-    *place = g->next_in_chain;
+    places_leave(&p->places, hash_of(p, &g->before, g->tokens), block);
     g->contents = 0;
     p->n_published--;
 }
@@ -99,12 +71,11 @@ void pages_publish(struct pages *p, uint32_t block, struct prefix *prefix, const
     check(g->n_holders > 0 && g->contents == 0);
     uint32_t same = pages_find(p, prefix, tokens);
     if (same == PAGE_NONE) {
-        uint32_t *bucket = bucket_of(p, prefix, tokens);
         g->contents = ++p->n_contents;
         g->before = *prefix;
         memcpy(g->tokens, tokens, sizeof g->tokens);
-        g->next_in_chain = *bucket;
-        *bucket = same = block;
+        places_enter(&p->places, hash_of(p, prefix, tokens), block);
+        same = block;
         p->n_published++;
     }
     *prefix = (struct prefix){.id = p->pages[same].contents};
@@ -113,11 +84,11 @@ void pages_publish(struct pages *p, uint32_t block, struct prefix *prefix, const
 // --- holders
 
 uint64_t pages_next_contents(const struct pages *p) {
-    return p->first == PAGE_NONE ? 0 : p->pages[p->first].contents;
+    return p->places.first == PAGE_NONE ? 0 : p->pages[p->places.first].contents;
 }
 
 uint32_t pages_take(struct pages *p) {
-    uint32_t block = p->first;
+    uint32_t block = p->places.first;
     check(block != PAGE_NONE && p->pages[block].n_holders == 0);
     unlink_free(p, block);
     forget(p, block);
@@ -139,21 +110,23 @@ void pages_give(struct pages *p, uint32_t block) {
 
 static int check_free(const struct pages *p, struct err_text *e) {
     uint32_t n = 0, before = PAGE_NONE;
-    for (uint32_t i = p->first; i != PAGE_NONE && n <= p->n_blocks; i = p->pages[i].next, n++) {
-        if (p->pages[i].n_holders != 0 || p->pages[i].prev != before)
+    const struct place_link *links = p->places.links;
+    for (uint32_t i = p->places.first; i != PAGE_NONE && n <= p->n_blocks; i = links[i].next, n++) {
+        if (p->pages[i].n_holders != 0 || links[i].prev != before)
             return err_set(e, ERR_FATAL_BOOKS, "block %u is on the free list and held", i);
         before = i;
     }
-    if (n != p->n_free || p->last != before)
+    if (n != p->n_free || p->places.last != before)
         return err_set(e, ERR_FATAL_BOOKS, "%u blocks are counted free, %u are", p->n_free, n);
     return 0;
 }
 
 static int check_index(const struct pages *p, struct err_text *e) {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < p->n_buckets; i++) {
-        uint32_t block = p->buckets[i];
-        for (; block != PAGE_NONE && n <= p->n_blocks; block = p->pages[block].next_in_chain, n++) {
+    const struct place_link *links = p->places.links;
+    for (uint32_t i = 0; i < p->places.n_buckets; i++) {
+        uint32_t block = places_under(&p->places, i);
+        for (; block != PAGE_NONE && n <= p->n_blocks; block = links[block].next_in_chain, n++) {
             const struct page *g = &p->pages[block];
             if (g->contents == 0 || g->contents > p->n_contents ||
                 (g->before.root == 0 && g->before.id >= g->contents) ||

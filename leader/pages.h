@@ -16,8 +16,9 @@
 
 #include "common/base/err.h"
 #include "common/base/limits.h"
+#include "leader/places.h"
 
-#define PAGE_NONE UINT32_MAX
+#define PAGE_NONE PLACE_NONE
 
 // What a block's keys and values depend on, beside its own tokens: a root, or the contents of the
 // block before, by a number that no other contents ever had.
@@ -27,21 +28,17 @@ struct prefix {
 
 struct page {
     uint32_t n_holders;
-    uint32_t prev, next;    // of the free blocks, while free
-    uint32_t next_in_chain; // of its bucket, while published
-    uint64_t contents;      // the number of what it contains, 0 = not published
-    struct prefix before;   // with contents, as are
+    uint64_t contents;    // the number of what it contains, 0 = not published
+    struct prefix before; // with contents, as are
     uint32_t tokens[KV_BLOCK_TOKENS];
 };
 
 struct pages {
     uint32_t n_blocks, n_free, n_published;
     struct page *pages;   // [n_blocks], owned
-    uint32_t first, last; // free: taken next, and last of all
-    uint32_t *buckets;    // [n_buckets], owned; a power of two
-    uint32_t n_buckets;
-    uint64_t n_contents; // numbered so far
-    uint64_t seed;       // of the hash: nobody outside can aim at one bucket
+    struct places places; // free ones in order; published ones
+    uint64_t n_contents;  // numbered so far
+    uint64_t seed;        // of the hash: nobody outside can aim at one bucket
 };
 
 // What a rank has room for.

@@ -126,7 +126,7 @@ static bool can_begin_behind(const struct sched *s, uint32_t rank, const struct 
     const struct snapshots *x = &s->ranks[rank].snapshots;
     if (s->config.snapshot_tokens == 0) return true;
     uint32_t place = snapshots_find(x, prefix->id);
-    return place != SNAPSHOT_NONE && x->places[place].step <= s->n_steps;
+    return place != SNAPSHOT_NONE && x->snapshots[place].step <= s->n_steps;
 }
 
 static void restore(struct sched *s, struct seq *q) {

@@ -19,21 +19,18 @@
 
 #include "common/base/err.h"
 #include "common/base/snapshot.h"
+#include "leader/places.h"
 
 struct snapshot {
-    uint64_t contents;      // 0 = free or held
-    uint64_t step;          // that writes it last; 0 = none did
-    uint32_t prev, next;    // of those that can be taken, while not held
-    uint32_t next_in_chain; // of its bucket, while bound
+    uint64_t contents; // 0 = free or held
+    uint64_t step;     // that writes it last; 0 = none did
     bool held;
 };
 
 struct snapshots {
     uint32_t n, n_held, n_bound;
-    struct snapshot *places; // [n], owned
-    uint32_t first, last;    // taken next, and last of all
-    uint32_t *buckets;       // [n_buckets], owned; a power of two
-    uint32_t n_buckets;
+    struct snapshot *snapshots; // [n], owned
+    struct places places;       // those that are not held in order; those that are bound
 };
 
 int snapshots_init(struct snapshots *x, uint32_t n); // ERR_FATAL_NOMEM; n may be 0

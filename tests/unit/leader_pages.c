@@ -97,7 +97,7 @@ START_TEST(pages_with_clashing_hashes_are_told_apart) {
     struct prefix root = {.root = 1};
     uint32_t tokens[KV_BLOCK_TOKENS], n = 4096;
     ck_assert_int_eq(pages_init(&p, n, 0), 0);
-    p.n_buckets = 2;
+    p.places.n_buckets = 2;
     for (uint32_t i = 0; i < n; i++) {
         struct prefix at = root;
         fill(tokens, i);
@@ -114,7 +114,7 @@ END_TEST
 
 static void start_with_buckets(struct pages *p, uint32_t n_buckets, uint64_t seed) {
     ck_assert_int_eq(pages_init(p, 4096, seed), 0);
-    p->n_buckets = n_buckets;
+    p->places.n_buckets = n_buckets;
 }
 
 static void publish(struct pages *p, const uint32_t *tokens) {
@@ -132,10 +132,10 @@ START_TEST(pages_that_share_a_bucket_under_one_seed_do_not_under_another) {
         fill(tokens, i);
         publish(&p, tokens);
     }
-    for (uint32_t i = p.buckets[0]; i != PAGE_NONE; i = p.pages[i].next_in_chain)
+    for (uint32_t i = p.places.buckets[0]; i != PAGE_NONE; i = p.places.links[i].next_in_chain)
         publish(&q, p.pages[i].tokens);
     ck_assert_uint_gt(q.n_published, 32);
-    for (uint32_t i = q.buckets[0]; i != PAGE_NONE; i = q.pages[i].next_in_chain)
+    for (uint32_t i = q.places.buckets[0]; i != PAGE_NONE; i = q.places.links[i].next_in_chain)
         n++;
     ck_assert_uint_lt(n, q.n_published / 4);
     pages_finish(&p);
@@ -157,9 +157,9 @@ START_TEST(pages_check_sees_what_does_not_add_up) {
     p.pages[block].tokens[0]++; // it cannot be found any more
     ck_assert_int_eq(pages_check(&p, 1, &e), ERR_FATAL_BOOKS);
     p.pages[block].tokens[0]--;
-    p.pages[p.first].n_holders++;
+    p.pages[p.places.first].n_holders++;
     ck_assert_int_eq(pages_check(&p, 2, &e), ERR_FATAL_BOOKS);
-    p.pages[p.first].n_holders--;
+    p.pages[p.places.first].n_holders--;
     ck_assert_int_eq(pages_check(&p, 1, &e), 0);
     pages_finish(&p);
 }

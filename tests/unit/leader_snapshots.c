@@ -99,13 +99,13 @@ START_TEST(the_recount_sees_what_does_not_add_up) {
     uint32_t a = keep(10);
     ck_assert_int_eq(snapshots_check(&x, 0, &e), 0);
     ck_assert_int_eq(snapshots_check(&x, 1, &e), ERR_FATAL_BOOKS);
-    x.places[a].contents = 11; // in a bucket that nobody looks into for it
+    x.snapshots[a].contents = 11; // in a bucket that nobody looks into for it
     ck_assert_int_eq(snapshots_check(&x, 0, &e), ERR_FATAL_BOOKS);
-    x.places[a].contents = 10;
+    x.snapshots[a].contents = 10;
     snapshots_touch(&x, a);
-    x.places[a].held = true;
+    x.snapshots[a].held = true;
     ck_assert_int_eq(snapshots_check(&x, 0, &e), ERR_FATAL_BOOKS);
-    x.places[a].held = false;
+    x.snapshots[a].held = false;
     end();
 }
 END_TEST
