@@ -24,7 +24,7 @@ struct toy_engine {
     pthread_t thread;
     pthread_mutex_t lock;
     bool stopping;
-    _Atomic bool ready, stuck;
+    _Atomic bool ready, stuck, told_to_fail;
     struct toy_request requests[TOY_REQUESTS_MAX];
     uint32_t n_requests;
     struct toy_counts counts;
@@ -100,6 +100,7 @@ static bool toy_step(struct toy_engine *t, uint32_t i) {
     } else if (q->r->max_tokens == 0) {
         ev.finish = FINISH_LENGTH;
     } else if (t->script.fail_after != 0 && q->n_said == t->script.fail_after) {
+        if (t->script.fails_when_told && !atomic_load(&t->told_to_fail)) return true;
         ev.finish = FINISH_ERROR;
         ev.error = ERR_REQ_WORKER_LOST;
         snprintf(ev.message, sizeof ev.message, "worker 1 was lost");
@@ -210,6 +211,10 @@ static bool toy_in_time(void *self) {
 void toy_engine_show(struct toy_engine *t, bool ready, bool stuck) {
     t->ready = ready;
     t->stuck = stuck;
+}
+
+void toy_engine_fail(struct toy_engine *t) {
+    atomic_store(&t->told_to_fail, true);
 }
 
 static int toy_view(void *self, struct leader_view *out) {

@@ -13,13 +13,14 @@ struct toy_script {
     uint32_t stop_id;
     uint32_t slots; // requests that run at once; the others wait
     int64_t tick_ns;
-    uint32_t fail_after; // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
-    int submit_error;    // what submit returns; 0 = takes it
-    uint32_t n_errors;   // so many times; 0 = always; then it waits until an abort has come
-    bool awaits_abort;   // a request that has said everything ends by its abort alone
-    bool not_ready;      // at first
-    bool takes_requests; // also while it is not ready
-    bool leaving;        // a worker is, so that nothing is taken
+    uint32_t fail_after;  // tokens, then FINISH_ERROR with ERR_REQ_WORKER_LOST; 0 = never
+    bool fails_when_told; // and then not before toy_engine_fail
+    int submit_error;     // what submit returns; 0 = takes it
+    uint32_t n_errors;    // so many times; 0 = always; then it waits until an abort has come
+    bool awaits_abort;    // a request that has said everything ends by its abort alone
+    bool not_ready;       // at first
+    bool takes_requests;  // also while it is not ready
+    bool leaving;         // a worker is, so that nothing is taken
 
     // For toy_house: what to say in place of TOY_ANSWER, and how calls are read out of it.
     const char *answer, *tool_call_parser;
@@ -30,6 +31,7 @@ void toy_engine_stop(struct toy_engine *t);    // ends what runs with FINISH_ERR
 void toy_engine_destroy(struct toy_engine *t); // after it, and after the API
 // What probes see from now on: a group that is ready, a step that hangs.
 void toy_engine_show(struct toy_engine *t, bool ready, bool stuck);
+void toy_engine_fail(struct toy_engine *t);
 const struct engine *toy_engine_table(const struct toy_engine *t);
 
 // How many requests are inside, how many ended as aborted, and how many were ever submitted.

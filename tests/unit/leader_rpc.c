@@ -58,9 +58,12 @@ END_TEST
 
 START_TEST(an_engine_that_breaks_ends_the_call_with_its_status) {
     struct rpc_house h;
-    house_start(&h, (struct toy_script){.fail_after = 3}, wide);
-    struct rpc_heard heard;
-    rpc_house_hear(&heard, ask(&h, false));
+    house_start(&h, (struct toy_script){.fail_after = 3, .fails_when_told = true}, wide);
+    struct rpc_heard heard = {0};
+    struct rpc_client *c = ask(&h, false);
+    ck_assert(rpc_house_hear_next(&heard, c));
+    toy_engine_fail(h.toy.toy);
+    rpc_house_hear_rest(&heard, c);
     ck_assert_int_eq(heard.code, GRPC_STATUS_ABORTED); // it had begun
     ck_assert_str_eq(heard.status, "worker 1 was lost");
     // gRPC's client drops what it has not yet read when an error arrives.
