@@ -11,11 +11,11 @@
 #include "worker/model.h"
 #include "worker/scratch.h"
 
-// Candidates are (logit descending, id ascending) as one integer each, so that any sort gives the
-// contract's order.
 struct sample_scratch {
-    uint64_t *candidates, *spare; // [vocab]
-    float *weights;               // [vocab]
+    float *maxima;        // of the logits of each block's lanes
+    uint64_t *sums;       // of the weights of each block
+    float *weights;       // [vocab, whole blocks] of all ids, or of the candidates
+    uint64_t *candidates; // [vocab, whole blocks] items of cut.h
 };
 void sample_lay(struct sample_scratch *sample, uint32_t vocab, struct scratch *s);
 
@@ -29,9 +29,6 @@ struct sample_row {
 // Fills token, log-probabilities and nonfinite of out; slot and digest stay.
 void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
                 struct sample_scratch *scratch, struct seq_result *out);
-
-// The largest of a row; false when any number is not finite.
-bool sample_max(const float *x, uint32_t n, float *max);
 
 // The n largest logits of a row: (logit descending, id ascending).
 struct sample_top {

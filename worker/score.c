@@ -53,8 +53,7 @@ void score_row(struct score *s, const struct kernel_ops *ops, const float *logit
     struct sample_top top = {row->n_top, s->top_ids + row->first_top,
                              s->top_logprobs + row->first_top};
     float max, lse;
-    if (!sample_max(logits, vocab, &max)) return;
-    ops->log_sum_exp(logits, vocab, &max, &lse);
+    if (!ops->log_sum_exp(logits, vocab, &max, &lse)) return;
     s->logprobs[index] = logits[row->token] - lse;
     sample_top(logits, vocab, lse, &top);
     s->ranks[index] = count_at_least(logits, vocab, logits[row->token]);
