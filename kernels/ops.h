@@ -60,7 +60,7 @@ struct attend_job {
     float softcap;        // of the scores behind scale; 0 = none
     const float *factors; // [n_q] of the scores behind that; NULL = none
     const float *sinks;   // [n_q] a logit that takes weight and gives nothing; NULL = none
-    float *scratch;       // attend_scratch_floats(n_q, value_dim)
+    float *scratch;       // attend_scratch_floats(n_q, head_dim, value_dim)
 };
 
 // Bytes in a page of one token's key, or value, of one head.
@@ -68,7 +68,7 @@ static inline size_t kv_row_bytes(enum dtype kv_dtype, uint32_t dim) {
     return dim * dtype_bytes(kv_dtype) + (kv_dtype == DTYPE_I8 ? sizeof(float) : 0);
 }
 
-size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim);
+size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim, uint32_t value_dim);
 
 // Rows that are key and value at once, of which each stands for `rate` tokens: of one token, or
 // what a window of tokens was compressed to (then the rate divides KV_BLOCK_TOKENS, or is a

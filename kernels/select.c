@@ -59,12 +59,14 @@ const char *kernel_ops_available(void) {
     return "ref";
 }
 
-// For each query of a tile the scores of one partition and its sums, and for each of a bunch the
-// sums of the merged partitions.
-size_t attend_scratch_floats(uint32_t n_q, uint32_t value_dim) {
+// For each query of a bunch the scores of one partition and both sums, and for many a copy of some
+// keys or values.
+size_t attend_scratch_floats(uint32_t n_q, uint32_t head_dim, uint32_t value_dim) {
     size_t n_bunch = n_q < ATTEND_BUNCH_MAX ? n_q : ATTEND_BUNCH_MAX;
     size_t padded = ((size_t)value_dim + PANEL_COLS - 1) / PANEL_COLS * PANEL_COLS;
-    return ATTEND_TILE_MAX * (ATTN_PARTITION_TOKENS + padded) + n_bunch * padded;
+    size_t keys = (size_t)attend_slice_keys(head_dim) * head_dim,
+           values = (size_t)attend_slice_keys(value_dim) * value_dim;
+    return n_bunch * (ATTN_PARTITION_TOKENS + 2 * padded) + (keys > values ? keys : values);
 }
 
 // For each query of a tile scores and both sums, and four blocks of keys with their tokens in

@@ -17,24 +17,32 @@
 static float largest(const float *scores, uint32_t n) {
     vec top[TOP_CHAINS];
     uint32_t j = 0;
-    for (int i = 0; i < TOP_CHAINS; i++)
-        top[i] = vec_set(-INFINITY);
+    FOR_EACH(i, TOP_CHAINS) top[i] = vec_set(-INFINITY);
     for (; j + TOP_CHAINS * BLOCK <= n; j += TOP_CHAINS * BLOCK)
-        for (uint32_t i = 0; i < TOP_CHAINS; i++)
-            top[i] = vec_max(top[i], vec_load(scores + j + i * BLOCK));
+        FOR_EACH(i, TOP_CHAINS) top[i] = vec_max(top[i], vec_load(scores + j + i * BLOCK));
     for (; j < n; j += BLOCK)
         top[0] = vec_max(top[0], vec_load(scores + j));
     return vec_tree_max(vec_max(vec_max(top[0], top[1]), vec_max(top[2], top[3])));
 }
 
+// n blocks of scores become weights; returns sum with them added to it.
+INLINE vec weigh_blocks(float *scores, int n, vec top, vec sum) {
+    vec p[EXP_VECS];
+    FOR_EACH(i, n) p[i] = vec_sub(vec_load(scores + i * BLOCK), top);
+    vec_exp_each(p, n);
+    FOR_EACH(i, n) vec_store(scores + i * BLOCK, p[i]);
+    FOR_EACH(i, n) sum = vec_add(sum, p[i]);
+    return sum;
+}
+
 void attend_softmax(struct attend_sums *s, float *scores, uint32_t n) {
     s->part_top = largest(scores, n);
     vec top = vec_set(s->part_top), sum = vec_zero();
-    for (uint32_t j = 0; j < n; j += BLOCK) {
-        vec p = vec_exp(vec_sub(vec_load(scores + j), top));
-        sum = vec_add(sum, p);
-        vec_store(scores + j, p);
-    }
+    uint32_t j = 0;
+    for (; j + EXP_VECS * BLOCK <= n; j += EXP_VECS * BLOCK)
+        sum = weigh_blocks(scores + j, EXP_VECS, top, sum);
+    for (; j < n; j += BLOCK)
+        sum = weigh_blocks(scores + j, 1, top, sum);
     s->part_sum = vec_tree_sum(sum);
 }
 
@@ -51,6 +59,7 @@ INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dt
                        uint32_t n_lanes) {
     vec acc[TILE_ROWS * 4];
     const struct attend_values *v = t->v;
+    size_t dim = v->dim;
     UNROLL
     for (int i = 0; i < rows * n_vecs; i++)
         acc[i] = vec_load(t->sums[i / n_vecs].acc + t->dim + i % n_vecs * VEC_LANES);
@@ -58,19 +67,21 @@ INLINE void value_tile(const struct value_tile *t, int rows, int n_vecs, enum dt
         const unsigned char *base = v->rows[key >> v->shift];
         uint32_t begin = key >> v->shift << v->shift, stop = begin + (1u << v->shift);
         if (stop > t->end) stop = t->end;
-        for (; key < stop; key++) {
-            size_t index = (size_t)(key - begin) * v->dim + t->dim;
-            const float *p = t->weights + key;
+        const float *p = t->weights + key;
+        size_t index = (size_t)(key - begin) * dim + t->dim;
+        UNROLL_4
+        for (uint32_t i = key; i < stop; i++, p++, index += dim) {
             vec x[4];
             UNROLL
-            for (int i = 0; i < n_vecs; i++)
-                x[i] = n_lanes == VEC_LANES
-                           ? element_load(base, dtype, index + (size_t)i * VEC_LANES)
+            for (int j = 0; j < n_vecs; j++)
+                x[j] = n_lanes == VEC_LANES
+                           ? element_load(base, dtype, index + (size_t)j * VEC_LANES)
                            : element_load_n(base, dtype, index, n_lanes);
             UNROLL
-            for (int i = 0; i < rows * n_vecs; i++)
-                acc[i] = vec_fma(vec_set(p[i / n_vecs * PART]), x[i % n_vecs], acc[i]);
+            for (int j = 0; j < rows * n_vecs; j++)
+                acc[j] = vec_fma(vec_set(p[j / n_vecs * PART]), x[j % n_vecs], acc[j]);
         }
+        key = stop;
     }
     UNROLL
     for (int i = 0; i < rows * n_vecs; i++)

@@ -1,8 +1,9 @@
-// simd_attend.h: what attention over pages and attention over latents share: softmax of a tile's
-// scores, values times weights, partitions merged in order.
+// simd_attend.h: what attention over pages and attention over latents share: scores of a tile,
+// their softmax, values times weights, partitions merged in order.
 //
 // A tile is a few queries whose scores of one partition stand in scratch. Keys are numbered as the
-// caller likes, as long as values can be found by number; simd_attend.c does the sums.
+// caller likes, as long as keys and values can be found by number; simd_scores.c and simd_attend.c
+// do the sums.
 #ifndef MOESAIC_KERNELS_SIMD_ATTEND_H
 #define MOESAIC_KERNELS_SIMD_ATTEND_H
 
@@ -27,6 +28,27 @@ static inline size_t attend_padded(uint32_t value_dim) {
     return ((size_t)value_dim + VEC_LANES - 1) / VEC_LANES * VEC_LANES;
 }
 
+// A tile's queries and where their scores of keys [0, PART) of a partition go.
+struct attend_queries {
+    const float *q;
+    size_t stride;
+    uint32_t n;    // at most TILE_ROWS
+    float *scores; // row stride PART
+};
+
+// Those keys: block b's sixteen at panels[b], as [dim][16].
+struct attend_keys {
+    const unsigned char *const *panels;
+    uint32_t dim;
+    enum dtype dtype;
+};
+
+// Dot products with keys [key, end), times scale; of int8 they are with the codes. No other key is
+// looked at.
+#define attend_scores KERNEL_SYMBOL(attend_scores)
+void attend_scores(const struct attend_queries *q, const struct attend_keys *k, float scale,
+                   const uint32_t key_end[2]);
+
 // Values of keys [0, PART) of a partition: key j's row is rows[j >> shift] and the (j mod
 // 2^shift)th from there.
 struct attend_values {
@@ -35,8 +57,8 @@ struct attend_values {
     enum dtype dtype;
 };
 
-// Scores [0, n) become exp(score - largest); their sum and largest go to s. n is a multiple of the
-// lanes; keys that do not exist have -infinity and become +0.
+// Scores [0, n) become exp(score - largest); their sum and the largest go to s. n is a multiple of
+// the lanes; keys that do not exist have -infinity and become +0.
 #define attend_softmax KERNEL_SYMBOL(attend_softmax)
 void attend_softmax(struct attend_sums *s, float *scores, uint32_t n);
 

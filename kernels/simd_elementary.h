@@ -8,19 +8,28 @@
 #include "kernels/elementary.h"
 #include "kernels/vec.h"
 
+// A step for each of n vectors: none of them waits for itself, as it would in one that is alone.
+#define FOR_EACH(i, n) UNROLL for (int i = 0; i < (n); i++)
+
+// exp of each of n vectors, at most EXP_VECS, in place. n is a constant.
+INLINE void vec_exp_each(vec *x, int n) {
+    static const float horner[] = {EXP_C5, EXP_C4, EXP_C3, EXP_C2, 1.0f, 1.0f};
+    vec from[EXP_VECS], shifted[EXP_VECS], steps[EXP_VECS], r[EXP_VECS], p[EXP_VECS];
+    FOR_EACH(i, n) from[i] = vec_exp_begin(x[i]);
+    FOR_EACH(i, n) shifted[i] = vec_fma(from[i], vec_set(EXP_LOG2E), vec_set(EXP_ROUND));
+    FOR_EACH(i, n) steps[i] = vec_sub(shifted[i], vec_set(EXP_ROUND));
+    FOR_EACH(i, n) r[i] = vec_fma(steps[i], vec_set(-EXP_LN2_HIGH), from[i]);
+    FOR_EACH(i, n) r[i] = vec_fma(steps[i], vec_set(-EXP_LN2_LOW), r[i]);
+    FOR_EACH(i, n) p[i] = vec_set(EXP_C6);
+    FOR_EACH(c, 6) {
+        FOR_EACH(i, n) p[i] = vec_fma(p[i], r[i], vec_set(horner[c]));
+    }
+    FOR_EACH(i, n) x[i] = vec_exp_end(x[i], p[i], steps[i], shifted[i]);
+}
+
 INLINE vec vec_exp(vec x) {
-    vec from = vec_exp_begin(x);
-    vec shifted = vec_fma(from, vec_set(EXP_LOG2E), vec_set(EXP_ROUND));
-    vec n = vec_sub(shifted, vec_set(EXP_ROUND));
-    vec r = vec_fma(n, vec_set(-EXP_LN2_HIGH), from);
-    r = vec_fma(n, vec_set(-EXP_LN2_LOW), r);
-    vec p = vec_fma(vec_set(EXP_C6), r, vec_set(EXP_C5));
-    p = vec_fma(p, r, vec_set(EXP_C4));
-    p = vec_fma(p, r, vec_set(EXP_C3));
-    p = vec_fma(p, r, vec_set(EXP_C2));
-    p = vec_fma(p, r, vec_set(1.0f));
-    p = vec_fma(p, r, vec_set(1.0f));
-    return vec_exp_end(x, p, n, shifted);
+    vec_exp_each(&x, 1);
+    return x;
 }
 
 // 1 + exp(-x). The sign is flipped as the scalar form does it, not by a subtraction from zero.

@@ -87,50 +87,18 @@ static void take_range(struct tile *t, uint32_t *at) {
 
 // --- scores
 
-struct score_tile {
-    struct tile_input in;
-    float *out; // row stride PART
-    uint32_t key_dim;
-    float scale;
-};
-
-INLINE void score_tile(const struct score_tile *t, int rows, int n_blocks) {
-    vec acc[TILE_ROWS * 4];
-    tile_sum(acc, &t->in, rows, n_blocks, DTYPE_F32, 0, t->key_dim);
-    for (int r = 0; r < rows; r++)
-        for (int b = 0; b < n_blocks; b++)
-            vec_store(t->out + r * PART + b * BLOCK,
-                      vec_mul(acc[r * n_blocks + b], vec_set(t->scale)));
-}
-
-#define DEFINE_SCORE(rows, n, kind, dtype)                                                         \
-    static void score_##rows##_##kind(const struct score_tile *t) {                                \
-        score_tile(t, rows, n);                                                                    \
-    }
-#define DEFINE_SCORES(rows, dtype) FOR_TILES_OF_ROWS(DEFINE_SCORE, rows, dtype)
-FOR_TILE_ROWS(DEFINE_SCORES, F32)
-
-#define NAME_SCORES(rows, dtype) {score_##rows##_one, score_##rows##_full},
-static void (*const score_tiles[TILE_ROWS][2])(const struct score_tile *) = {
-    FOR_TILE_ROWS(NAME_SCORES, F32)};
-
 // All queries against the keys that stand in n_panels panels, the first of them number key.
 static void score_panels(const struct tile *t, uint32_t key, uint32_t n_panels) {
     const struct latent_job *job = t->job;
-    struct score_tile s = {.key_dim = job->key_dim, .scale = job->scale};
-    s.in.ldx = job->q_stride;
+    const unsigned char *panels[LATENT_PANELS];
+    const struct attend_keys k = {panels, job->key_dim, DTYPE_F32};
+    for (uint32_t p = 0; p < n_panels; p++)
+        panels[p] = (const unsigned char *)(t->panels + (size_t)p * job->key_dim * BLOCK);
     for (uint32_t row = 0, rows; row < t->n_q; row += rows) {
         rows = tile_rows(t->n_q - row);
-        s.in.x = t->q + row * job->q_stride;
-        for (uint32_t p = 0, n; p < n_panels; p += n) {
-            bool full = n_panels - p >= (uint32_t)TILE_PANELS(rows);
-            n = full ? TILE_PANELS(rows) : 1;
-            for (uint32_t i = 0; i < n; i++)
-                s.in.panels[i] =
-                    (const unsigned char *)(t->panels + (size_t)(p + i) * job->key_dim * BLOCK);
-            s.out = t->scores + row * PART + key + p * BLOCK;
-            score_tiles[rows - 1][full](&s);
-        }
+        const struct attend_queries q = {t->q + row * job->q_stride, job->q_stride, rows,
+                                         t->scores + row * PART + key};
+        attend_scores(&q, &k, job->scale, (const uint32_t[]){0, n_panels * BLOCK});
     }
 }
 

@@ -6,12 +6,6 @@
 #include "kernels/ops.h"
 #include "kernels/vec.h"
 
-#ifdef __clang__
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // Sixteen elements of dtype, which is a constant wherever this is used.
 INLINE vec element_load(const unsigned char *base, enum dtype dtype, size_t index) {
     const unsigned char *p = base + index * dtype_bytes(dtype);
@@ -52,6 +46,7 @@ INLINE void tile_sum(vec *out, const struct tile_input *in, int rows, int n_pane
     UNROLL
     for (int i = 0; i < rows * n_panels; i++)
         acc[i] = vec_zero();
+    UNROLL_4
     for (size_t k = begin; k < end; k++) {
         vec w[4];
         UNROLL

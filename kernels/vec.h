@@ -14,6 +14,14 @@
 #define VEC_LANES 16
 #define INLINE static inline __attribute__((always_inline))
 
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#define UNROLL_4 _Pragma("clang loop unroll_count(4)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#define UNROLL_4 _Pragma("GCC unroll 4")
+#endif
+
 #define KERNEL_JOIN2(name, isa) name##_##isa
 #define KERNEL_JOIN(name, isa) KERNEL_JOIN2(name, isa)
 // The name of a function that exists once for each instruction set.

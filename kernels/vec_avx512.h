@@ -118,6 +118,9 @@ INLINE vec vec_from_int8(__m128i b) {
 #define TILE_ROWS 8
 #define TILE_PANELS(rows) ((rows) <= 4 ? 4 : 2)
 
+// Vectors whose exp are taken beside each other: enough to hide how long a step takes.
+#define EXP_VECS 4
+
 // Vectors of a state's row whose sums run beside each other: enough to hide how long one takes.
 #define DELTA_VECS 4
 

@@ -13,7 +13,7 @@ static void lay_threads(struct forward *f, struct scratch *s) {
     uint32_t dim = spec_value_dim(f->spec);
     size_t n_scratch = spec_has_rows(f->spec)
                            ? attend_latent_scratch_floats(spec_key_dim(f->spec), dim)
-                           : attend_scratch_floats(a->queries_max, dim);
+                           : attend_scratch_floats(a->queries_max, spec_key_dim(f->spec), dim);
     a->threads = scratch_take(s, f->n_threads, sizeof *a->threads);
     for (uint32_t t = 0; t < f->n_threads; t++) {
         struct attn_thread mine = {

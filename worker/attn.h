@@ -20,7 +20,7 @@ struct forward;
 // What one compute thread needs while it attends.
 struct attn_thread {
     float *out;                   // [queries_max, value_dim]
-    float *scratch;               // attend_scratch_floats(queries_max, value_dim)
+    float *scratch;               // attend_scratch_floats(queries_max, key_dim, value_dim)
     float *sinks;                 // [queries_max]
     float *factors;               // [queries_max] of scores
     uint32_t *first_key, *n_keys; // [queries_max]

@@ -224,7 +224,7 @@ static void bench_attend(const struct bench *b, uint32_t n_keys, uint32_t n_q, e
         table[i] = i * 7 % n_blocks;
     for (uint32_t i = 0; i < n_q; i++)
         n[i] = n_keys;
-    size_t n_scratch = attend_scratch_floats(n_q, DIM);
+    size_t n_scratch = attend_scratch_floats(n_q, DIM, DIM);
     struct attend_job job = {.value_dim = DIM,
                              .q = q,
                              .out = out,

@@ -94,7 +94,7 @@ static void check_attend(uint32_t first, uint32_t n, enum dtype dtype, const str
     for (int d = 0; d < DIM; d++)
         q[d] *= 8.0f;
     job.q = q, job.out = out, job.n_q = 1, job.first_key = &first, job.n_keys = &n;
-    job.scratch = mem_array(attend_scratch_floats(1, DIM), sizeof(float));
+    job.scratch = mem_array(attend_scratch_floats(1, DIM, DIM), sizeof(float));
     job.softcap = shape->cap;
     if (shape->factor != 1) job.factors = &shape->factor;
     ref->attend(&job);
