@@ -32,7 +32,7 @@ struct bunch {
     uint32_t begin[ATTEND_BUNCH_MAX], end[ATTEND_BUNCH_MAX]; // of a query's keys; or begin >= end
     struct attend_sums sums[ATTEND_BUNCH_MAX];
     float *scores; // [n_q][PART]
-    float *copies; // [ATTEND_SLICE_FLOATS]
+    float *copies; // [attend_slice_keys(dim)][dim] of keys or of values
     // Where keys and values of the partition's blocks stand, as found last.
     const unsigned char *keys[PART / BLOCK], *values[PART / BLOCK];
 };
@@ -204,21 +204,28 @@ static void copy_blocks(const struct bunch *b, const unsigned char **blocks, uin
     }
 }
 
+// The keys that are common in any tile. It may be that there are none.
+static struct group all_common(const struct bunch *b) {
+    struct group all = {0, b->n_q, UINT32_MAX, 0};
+    for (uint32_t i = 0; i < b->n_tiles; i++) {
+        const struct tile *t = &b->tiles[i];
+        if (t->common >= t->common_end) continue;
+        all.key = smaller(all.key, t->common);
+        all.end = larger(all.end, t->common_end);
+    }
+    return all;
+}
+
 // Scores of all tiles' common keys, or their values.
 static void pass_common(struct bunch *b, bool values) {
     const struct attend_job *job = b->job;
     bool copy = b->n_q >= ATTEND_COPY_MIN && job->kv_dtype != DTYPE_F32;
-    uint32_t dim = values ? job->value_dim : job->head_dim, begin = UINT32_MAX, end = 0;
+    uint32_t dim = values ? job->value_dim : job->head_dim;
     uint32_t slice = copy ? attend_slice_keys(dim) : PART;
-    for (uint32_t i = 0; i < b->n_tiles; i++) {
-        const struct tile *t = &b->tiles[i];
-        if (t->common >= t->common_end) continue;
-        begin = smaller(begin, t->common);
-        end = larger(end, t->common_end);
-    }
-    if (begin < end) find_blocks(b, &(struct group){0, b->n_q, begin, end});
-    for (uint32_t key = begin; key < end; key += slice) {
-        uint32_t stop = smaller(key + slice, end), at = (key - b->base) / BLOCK;
+    const struct group all = all_common(b);
+    find_blocks(b, &all);
+    for (uint32_t key = all.key; key < all.end; key += slice) {
+        uint32_t stop = smaller(key + slice, all.end), at = (key - b->base) / BLOCK;
         if (copy) copy_blocks(b, (values ? b->values : b->keys) + at, (stop - key) / BLOCK, dim);
         for (uint32_t i = 0; i < b->n_tiles; i++) {
             const struct tile *t = &b->tiles[i];
@@ -299,8 +306,9 @@ static void attend_bunch(struct bunch *b) {
 
 void KERNEL_SYMBOL(attend)(const struct attend_job *job) {
     check(dtype_is_kv(job->kv_dtype));
-    struct bunch b = {.job = job};
-    for (; b.first < job->n_q; b.first += b.n_q) {
+    struct bunch b;
+    b.job = job;
+    for (b.first = 0; b.first < job->n_q; b.first += b.n_q) {
         b.n_q = smaller(job->n_q - b.first, ATTEND_BUNCH_MAX);
         attend_bunch(&b);
     }
