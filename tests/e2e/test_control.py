@@ -319,6 +319,7 @@ def loads(worker):
     return (len([line for line in joined if line.endswith("loading")]), len([line for line in joined if line.endswith("held")]))
 
 
+@pytest.mark.alone  # it measures how long that takes
 def test_a_leader_killed_and_started_again_serves_in_3_s_without_reading_weights_anew():
     with Cluster(workers=2) as cluster:
         before = digests(cluster)
