@@ -28,20 +28,22 @@ struct open_row {
     double *late_ms;                          // [n] from due to sent
     uint32_t n_answered, n_refused, n_errors;
     double tokens; // that came while requests were sent
+    bool first;    // of all rows
 };
 
 // --- arrivals
 
 // Uniform within 0 (excluded) to 1.
 static double draw_part(uint64_t *state) {
-    return (double)((bench_draw(state) >> 11) + 1) / 9007199254740992.0;
+    return (double)((drawn_next(state) >> 11) + 1) / 9007199254740992.0;
 }
 
-static void plan_arrivals(const struct ctl *c, struct open_row *r) {
+static void plan_arrivals(const struct ctl *c, struct bench_load *load, struct open_row *r) {
     bool even = strcmp(c->options.arrivals, "even") == 0;
     uint64_t state = c->options.seed;
     double at_s = 0;
-    bench_plan(c, r->answers, r->n);
+    r->first = load->n_asked == 0;
+    bench_plan(c, load, r->answers, r->n);
     for (uint32_t i = 0; i < r->n; i++) {
         at_s += (even ? 1 : -log(draw_part(&state))) / r->rate;
         r->answers[i].due_ns = r->start_ns + (int64_t)(at_s * 1e9);
@@ -78,33 +80,43 @@ static void count_one(struct open_row *r, const struct answer *a) {
     r->total_ms[r->n_answered++] = ms_between(a->due_ns, a->end_ns);
 }
 
-static void print_percentiles(double *values, uint32_t n) {
-    printf(",%.1f,%.1f,%.1f", bench_percentile(values, n, 0.5), bench_percentile(values, n, 0.95),
-           bench_percentile(values, n, 0.99));
-}
-
-static void print_row(struct open_row *r) {
-    printf("%.6g,%u,%u,%u,%u,%.2f,%.1f", r->rate, r->n, r->n_answered, r->n_refused, r->n_errors,
-           r->seconds, r->tokens / r->seconds);
-    print_percentiles(r->first_ms, r->n_answered);
-    print_percentiles(r->total_ms, r->n_answered);
-    print_percentiles(r->refusal_ms, r->n_refused);
-    printf(",%.1f\n", bench_percentile(r->late_ms, r->n, 0.99));
-    fflush(stdout);
+static void print_row(const struct ctl *c, struct open_row *r) {
+    double *first = r->first_ms, *total = r->total_ms, *refusal = r->refusal_ms;
+    uint32_t n = r->n_answered, n_refused = r->n_refused;
+    const struct bench_field fields[] = {
+        {"rate", BENCH_SHORTEST, r->rate},
+        {"requests", 0, r->n},
+        {"answered", 0, n},
+        {"refused", 0, n_refused},
+        {"errors", 0, r->n_errors},
+        {"seconds", 2, r->seconds},
+        {"output_tokens_per_s", 1, r->tokens / r->seconds},
+        {"ttft_p50_ms", 1, bench_percentile(first, n, 0.5)},
+        {"ttft_p95_ms", 1, bench_percentile(first, n, 0.95)},
+        {"ttft_p99_ms", 1, bench_percentile(first, n, 0.99)},
+        {"total_p50_ms", 1, bench_percentile(total, n, 0.5)},
+        {"total_p95_ms", 1, bench_percentile(total, n, 0.95)},
+        {"total_p99_ms", 1, bench_percentile(total, n, 0.99)},
+        {"refusal_p50_ms", 1, bench_percentile(refusal, n_refused, 0.5)},
+        {"refusal_p95_ms", 1, bench_percentile(refusal, n_refused, 0.95)},
+        {"refusal_p99_ms", 1, bench_percentile(refusal, n_refused, 0.99)},
+        {"late_p99_ms", 1, bench_percentile(r->late_ms, r->n, 0.99)},
+    };
+    bench_print(c, fields, sizeof fields / sizeof *fields, r->first);
 }
 
 // --- rows
 
-static int run_row(struct ctl *c, struct open_row *r, struct err_text *e) {
+static int run_row(struct ctl *c, struct bench_load *load, struct open_row *r, struct err_text *e) {
     r->start_ns = env_now_ns(c->env);
-    plan_arrivals(c, r);
+    plan_arrivals(c, load, r);
     int err = client_stream(c, r->answers, r->n, r->open_max, e);
     if (err != 0) return err;
     for (uint32_t i = 0; i < r->n; i++) {
         r->late_ms[i] = ms_between(r->answers[i].due_ns, r->answers[i].start_ns);
         count_one(r, &r->answers[i]);
     }
-    print_row(r);
+    print_row(c, r);
     return 0;
 }
 
@@ -119,7 +131,8 @@ static uint32_t descriptors_of_use(void) {
     return limit.rlim_cur < OPEN_MAX ? (uint32_t)limit.rlim_cur : OPEN_MAX;
 }
 
-static int bench_rate(struct ctl *c, double rate, uint32_t *errors, struct err_text *e) {
+static int bench_rate(struct ctl *c, struct bench_load *load, double rate, uint32_t *errors,
+                      struct err_text *e) {
     double n = rate * (double)c->options.duration / 1e9;
     if (n < 1 || n > ANSWERS_MAX)
         return err_set(e, ERR_FATAL_CONFIG,
@@ -135,7 +148,7 @@ static int bench_rate(struct ctl *c, double rate, uint32_t *errors, struct err_t
         r.total_ms = numbers + r.n;
         r.refusal_ms = numbers + (size_t)r.n * 2;
         r.late_ms = numbers + (size_t)r.n * 3;
-        err = run_row(c, &r, e);
+        err = run_row(c, load, &r, e);
     }
     mem_free(r.answers);
     mem_free(numbers);
@@ -165,12 +178,9 @@ int bench_open(struct ctl *c) {
     double rates[RATES_MAX];
     uint32_t errors = 0, n = 0;
     int err = parse_rates(c->options.rate, rates, &n, &e);
-    if (err == 0) err = client_find_model(c, &e);
-    if (err == 0)
-        printf("rate,requests,answered,refused,errors,seconds,output_tokens_per_s,"
-               "ttft_p50_ms,ttft_p95_ms,ttft_p99_ms,total_p50_ms,total_p95_ms,total_p99_ms,"
-               "refusal_p50_ms,refusal_p95_ms,refusal_p99_ms,late_p99_ms\n");
+    struct bench_load load = {0};
+    if (err == 0) err = bench_find(c, &load, &e);
     for (uint32_t i = 0; i < n && err == 0; i++)
-        err = bench_rate(c, rates[i], &errors, &e);
+        err = bench_rate(c, &load, rates[i], &errors, &e);
     return bench_exit_code(err, errors, &e);
 }

@@ -8,6 +8,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/check.h"
+#include "common/base/limits.h"
 #include "common/base/mem.h"
 
 #define BODY_BYTES_MAX ((size_t)64 << 20)
@@ -168,6 +169,29 @@ int client_find_model(struct ctl *c, struct err_text *e) {
     return err;
 }
 
+int client_find_vocab(struct ctl *c, uint32_t *vocab, struct err_text *e) {
+    char *body;
+    int err = client_get(c, "/v1/models", &body, e);
+    if (err != 0) return err;
+    json_t *list = json_loads(body, 0, NULL);
+    const json_t *models = json_object_get(list, "data");
+    json_int_t n = 0;
+    for (size_t i = 0; n == 0 && i < json_array_size(models); i++) {
+        const json_t *model = json_array_get(models, i);
+        const char *id = json_string_value(json_object_get(model, "id"));
+        if (id != NULL && strcmp(id, c->model) == 0)
+            n = json_integer_value(json_object_get(json_object_get(model, "meta"), "n_vocab"));
+    }
+    json_decref(list);
+    mem_free(body);
+    if (n < 1 || n > VOCAB_MAX)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "/v1/models does not say how many ids %.200s has; --vocab-size does",
+                       c->model);
+    *vocab = (uint32_t)n;
+    return 0;
+}
+
 // --- streams
 
 struct stream {
@@ -182,8 +206,10 @@ struct stream {
 
 static void take_choice(struct stream *s, const json_t *choice) {
     struct answer *a = s->answer;
-    const char *text =
-        json_string_value(json_object_get(json_object_get(choice, "delta"), "content"));
+    const json_t *said = a->drawn != NULL
+                             ? json_object_get(choice, "text")
+                             : json_object_get(json_object_get(choice, "delta"), "content");
+    const char *text = json_string_value(said);
     const char *reason = json_string_value(json_object_get(choice, "finish_reason"));
     if (reason != NULL) snprintf(a->finish_reason, sizeof a->finish_reason, "%s", reason);
     if (text == NULL || *text == '\0') return;
@@ -236,12 +262,16 @@ static size_t on_stream(char *data, size_t size, size_t n, void *context) {
 }
 
 static char *request_body(const struct ctl *c, const struct answer *a) {
-    json_t *request = json_pack(
-        "{s:s, s:[{s:s, s:s}], s:b, s:{s:b}, s:f, s:I, s:i, s:b}", "model", c->model, "messages",
-        "role", "user", "content", a->prompt, "stream", 1, "stream_options", "include_usage", 1,
-        "temperature", (double)c->options.temperature, "seed", (json_int_t)a->seed, "max_tokens",
-        (int)a->max_tokens, "ignore_eos", (int)c->options.ignore_eos);
-    char *text = request != NULL ? json_dumps(request, JSON_COMPACT) : NULL;
+    json_t *request =
+        json_pack("{s:s, s:b, s:{s:b}, s:f, s:I, s:i, s:b}", "model", c->model, "stream", 1,
+                  "stream_options", "include_usage", 1, "temperature",
+                  (double)c->options.temperature, "seed", (json_int_t)a->seed, "max_tokens",
+                  (int)a->max_tokens, "ignore_eos", (int)c->options.ignore_eos);
+    json_t *prompt = a->drawn != NULL
+                         ? drawn_ids(a->drawn, a->number)
+                         : json_pack("[{s:s, s:s}]", "role", "user", "content", a->prompt);
+    int rc = json_object_set_new(request, a->drawn != NULL ? "prompt" : "messages", prompt);
+    char *text = rc == 0 ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
     return text;
 }
@@ -254,7 +284,7 @@ static bool stream_start(struct stream *s, struct ctl *c, struct answer *a, CURL
     s->curl = curl_easy_init();
     s->headers = headers_of(c, "Content-Type: application/json");
     if (s->request == NULL || s->curl == NULL || s->headers == NULL) return false;
-    set_url(s->curl, c, "/v1/chat/completions");
+    set_url(s->curl, c, a->drawn != NULL ? "/v1/completions" : "/v1/chat/completions");
     curl_easy_setopt(s->curl, CURLOPT_POSTFIELDS, s->request);
     curl_easy_setopt(s->curl, CURLOPT_HTTPHEADER, s->headers);
     curl_easy_setopt(s->curl, CURLOPT_WRITEFUNCTION, on_stream);

@@ -3,6 +3,7 @@
 #define MOESAIC_CTL_CLIENT_H
 
 #include "ctl/ctl.h"
+#include "ctl/drawn.h"
 
 // GETs a path. *body is NUL-terminated and the caller's to mem_free. A status other than 200 is an
 // error that names it.
@@ -17,9 +18,15 @@ int client_check_text(const char *what, const char *text, struct err_text *e);
 // Fills c->model from --model or the first entry of /v1/models.
 int client_find_model(struct ctl *c, struct err_text *e);
 
-// One streamed chat answer and its timing.
+// How many ids the vocabulary of c->model has, as /v1/models says in meta.n_vocab. A server that
+// does not say is an error.
+int client_find_vocab(struct ctl *c, uint32_t *vocab, struct err_text *e);
+
+// One streamed answer and its timing: of a chat, or of a prompt of drawn ids (drawn.h).
 struct answer {
     const char *prompt;
+    const struct drawn *drawn; // not NULL: the prompt's ids come from there, by `number`
+    uint64_t number;
     uint32_t seed, max_tokens;
     void (*on_text)(const char *text); // may be NULL
     int64_t due_ns;                    // not asked before; 0: as soon as there is a place

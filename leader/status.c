@@ -352,7 +352,9 @@ static void model_object(struct buf *out, const struct serving *s) {
     buf_format(out, ",\"object\":\"model\",\"created\":%lld,\"owned_by\":\"moesaic\",\"root\":",
                (long long)s->started_s);
     buf_json(out, s->model_name, n);
-    buf_format(out, ",\"parent\":null,\"max_model_len\":%u,\"permission\":[", s->max_model_len);
+    buf_format(out,
+               ",\"parent\":null,\"max_model_len\":%u,\"meta\":{\"n_vocab\":%u},\"permission\":[",
+               s->max_model_len, s->defaults.vocab);
     model_permission(out, s);
     buf_text(out, "]}");
 }

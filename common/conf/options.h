@@ -169,6 +169,7 @@ struct ctl_options {
     const char *ca_file, *cert_file, *key_file;
     float temperature;
     uint32_t max_tokens, requests, seed;
+    uint32_t random_input_len, random_prefix_len, vocab_size;
     int64_t watch; // ns, 0 = once
     bool json, all, places;
     bool ignore_eos, values;

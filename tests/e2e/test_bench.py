@@ -1,0 +1,126 @@
+"""test_bench.py: moectl bench with prompts of drawn ids, against a group and against a server of another make, whose requests are kept."""
+import csv
+import http.server
+import io
+import json
+import subprocess
+import threading
+
+import pytest
+
+from cluster import BUILD, Cluster
+
+PREFIX, OWN, TOKENS = 40, 9, 3
+
+
+def bench(url, *flags):
+    return subprocess.run([BUILD / "moectl", "bench", "--url", url, "--max-tokens", str(TOKENS), "--ignore-eos", *map(str, flags)],
+                          capture_output=True, text=True, timeout=120)
+
+
+def rows(result):
+    assert result.returncode == 0, result.stdout + result.stderr
+    return [{name: float(value) for name, value in row.items()} for row in csv.DictReader(io.StringIO(result.stdout))]
+
+
+class Foreign(http.server.BaseHTTPRequestHandler):
+    """What every server of completions has, and no more."""
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        model = {"id": "another", "object": "model", **({"meta": {"n_vocab": self.server.vocab}} if self.server.vocab else {})}
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"object": "list", "data": [model]}).encode())
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, request))
+        self.send_response(200)
+        self.end_headers()
+        usage = {"prompt_tokens": len(request["prompt"]), "completion_tokens": request["max_tokens"]}
+        for event in ({"choices": [{"index": 0, "text": " a", "finish_reason": None}]},
+                      {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}, {"choices": [], "usage": usage}):
+            self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
+        self.wfile.write(b"data: [DONE]\n\n")
+
+
+@pytest.fixture
+def foreign():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
+    server.vocab, server.asked = 500, []
+    server.url = f"http://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def prompts(server, *flags):
+    server.asked.clear()
+    rows(bench(server.url, "--random-prefix-len", PREFIX, "--random-input-len", OWN, *flags))
+    assert {path for path, _ in server.asked} == {"/v1/completions"}
+    return sorted(request["prompt"] for _, request in server.asked)
+
+
+def test_prompts_have_a_beginning_in_common_and_an_own_end_in_all_rows(foreign):
+    drawn = prompts(foreign, "--concurrency", "1,2", "--requests", 4)
+    assert [len(ids) for ids in drawn] == [PREFIX + OWN] * 8
+    assert len({tuple(ids[:PREFIX]) for ids in drawn}) == 1
+    assert len({tuple(ids[PREFIX:]) for ids in drawn}) == 8, "a row would find what another left in a prefix cache"
+    assert all(0 <= i < 500 for ids in drawn for i in ids) and max(map(max, drawn)) > 250
+
+
+def test_drawn_prompts_follow_from_the_seed(foreign):
+    flags = ["--concurrency", "2", "--requests", 3]
+    first = prompts(foreign, *flags)
+    assert first == prompts(foreign, *flags)
+    other = prompts(foreign, *flags, "--seed", 1)
+    assert not {tuple(ids[PREFIX:]) for ids in first} & {tuple(ids[PREFIX:]) for ids in other} and first[0][:PREFIX] != other[0][:PREFIX]
+
+
+def test_a_rate_draws_prompts_too(foreign):
+    assert len({tuple(ids) for ids in prompts(foreign, "--rate", "50,100", "--duration", "0.1", "--arrivals", "even")}) == 15
+
+
+def test_the_vocabulary_is_the_servers_or_given(foreign):
+    foreign.vocab = None
+    result = bench(foreign.url, "--random-input-len", OWN, "--concurrency", 1, "--requests", 1)
+    assert result.returncode == 2 and "--vocab-size" in result.stderr and foreign.asked == []
+    assert set(sum(prompts(foreign, "--vocab-size", 2, "--concurrency", 1, "--requests", 2), [])) == {0, 1}
+
+
+@pytest.mark.parametrize("flags, word", [(["--random-prefix-len", 5], "--random-input-len"), (["--vocab-size", 5], "--random-input-len"),
+                                         (["--random-input-len", 4000000, "--random-prefix-len", 4000000], "--random-prefix-len 4000000"),
+                                         (["--random-input-len", "x"], "--random-input-len"),
+                                         (["--random-input-len", 1, "--vocab-size", 2000000], "--vocab-size")])
+def test_wrong_prompts_are_refused_by_name(foreign, flags, word):
+    result = bench(foreign.url, *flags)
+    assert result.returncode == 2 and word in result.stderr and result.stdout == "" and foreign.asked == []
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    with Cluster(workers=1) as c:
+        yield c
+
+
+def test_drawn_prompts_have_the_length_that_a_group_counts(cluster):
+    row, = rows(bench(cluster.url, "--random-prefix-len", PREFIX, "--random-input-len", OWN, "--concurrency", 2, "--requests", 4))
+    assert (row["prompt_tokens"], row["output_tokens"], row["errors"]) == (4 * (PREFIX + OWN), 4 * TOKENS, 0)
+    assert row["prompt_tokens_per_s"] > 0 and row["ttft_p50_ms"] > 0
+
+
+def test_json_has_the_columns_of_csv(cluster):
+    for flags in (["--concurrency", "1,2", "--requests", 2], ["--rate", "20,40", "--duration", "0.1"]):
+        text = rows(bench(cluster.url, *flags))
+        objects = [json.loads(line) for line in bench(cluster.url, *flags, "--json").stdout.splitlines()]
+        assert [list(o) for o in objects] == [list(row) for row in text] and len(objects) == 2
+
+
+def test_prompts_beyond_the_context_are_failures(cluster):
+    result = bench(cluster.url, "--random-input-len", 3000, "--concurrency", 1, "--requests", 1)
+    assert result.returncode == 1 and "maximum context length" in result.stderr
