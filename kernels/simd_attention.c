@@ -2,11 +2,11 @@
 //
 // Queries are taken in bunches, and a bunch in tiles of as many as fit the registers. Scores have
 // keys in lanes, outputs have dimensions in lanes. Blocks that all queries of a tile see whole, in
-// the same pages, are loaded once for the tile; where there are many tiles, a slice of them is
-// turned into float32 once for all, and stays in the first cache while they pass over it. The rest
-// (the ends of ranges, and pages that a sequence has for itself) is taken by mates: neighbours with
-// one range and one table, as a row's heads are. Keys outside of a query's range are not looked at
-// for it.
+// the same pages, are loaded once for the tile; where there are many tiles, and it pays, a slice of
+// them is turned into float32 once for all, and stays in the first cache while they pass over it.
+// The rest (the ends of ranges, and pages that a sequence has for itself) is taken by mates:
+// neighbours with one range and one table, as a row's heads are. Keys outside of a query's range
+// are not looked at for it.
 #include <math.h>
 
 #include "common/base/check.h"
@@ -22,6 +22,11 @@ struct tile {
     uint32_t common, common_end;
 };
 
+// Where the keys and values of a partition's blocks stand.
+struct blocks {
+    const unsigned char *keys[PART / BLOCK], *values[PART / BLOCK];
+};
+
 // Queries that pass over a partition together.
 struct bunch {
     const struct attend_job *job;
@@ -29,12 +34,13 @@ struct bunch {
     uint32_t base;       // the partition's first key
     uint32_t n_tiles;
     struct tile tiles[ATTEND_BUNCH_MAX];
+    uint32_t tile, tile_end;                                 // those that are worked on
     uint32_t begin[ATTEND_BUNCH_MAX], end[ATTEND_BUNCH_MAX]; // of a query's keys; or begin >= end
     struct attend_sums sums[ATTEND_BUNCH_MAX];
-    float *scores; // [n_q][PART]
-    float *copies; // [attend_slice_keys(dim)][dim] of keys or of values
-    // Where keys and values of the partition's blocks stand, as found last.
-    const unsigned char *keys[PART / BLOCK], *values[PART / BLOCK];
+    float *scores;        // [queries of those tiles][PART]
+    float *copies;        // [attend_slice_keys(dim)][dim] of keys or of values
+    bool copy;            // whether common keys and values are turned into float32
+    struct blocks common; // of all tiles, or what copies replace them with
 };
 
 // Neighbours in a bunch, and keys that all of them see.
@@ -56,34 +62,40 @@ static const uint32_t *table_of(const struct bunch *b, uint32_t query) {
     return job->tables != NULL ? job->tables[b->first + query] : job->block_table;
 }
 
+static float *scores_of(const struct bunch *b, uint32_t query) {
+    return b->scores + (size_t)(query - b->tiles[b->tile].first) * PART;
+}
+
 // Finds the blocks of a group's keys.
-static void find_blocks(struct bunch *b, const struct group *g) {
+static void find_blocks(const struct bunch *b, struct blocks *blocks, const struct group *g) {
     const struct attend_job *job = b->job;
     const uint32_t *table = table_of(b, g->first);
     for (uint32_t key = g->key / BLOCK * BLOCK; key < g->end; key += BLOCK) {
         size_t at = table[key / BLOCK] * job->block_stride, i = (key - b->base) / BLOCK;
-        b->keys[i] = (const unsigned char *)job->k_base + at;
-        b->values[i] = (const unsigned char *)job->v_base + at;
+        blocks->keys[i] = (const unsigned char *)job->k_base + at;
+        blocks->values[i] = (const unsigned char *)job->v_base + at;
     }
 }
 
 // --- scores, weights, values
 
-static void score(const struct bunch *b, const struct group *g, enum dtype dtype) {
+static void score(const struct bunch *b, const struct blocks *blocks, const struct group *g,
+                  enum dtype dtype) {
     const struct attend_job *job = b->job;
     if (g->key >= g->end) return;
     const struct attend_queries q = {job->q + (b->first + g->first) * job->q_stride, job->q_stride,
-                                     g->n, b->scores + (size_t)g->first * PART};
-    const struct attend_keys k = {b->keys, job->head_dim, dtype};
+                                     g->n, scores_of(b, g->first)};
+    const struct attend_keys k = {blocks->keys, job->head_dim, dtype};
     float scale = job->kv_dtype == DTYPE_I8 ? 1.0f : job->scale; // behind the keys' own scales
     attend_scores(&q, &k, scale, (const uint32_t[]){g->key - b->base, g->end - b->base});
 }
 
-static void add_values(const struct bunch *b, const struct group *g, enum dtype dtype) {
+static void add_values(const struct bunch *b, const struct blocks *blocks, const struct group *g,
+                       enum dtype dtype) {
     if (g->key >= g->end) return;
-    const struct attend_values v = {b->values, 4, b->job->value_dim, dtype};
+    const struct attend_values v = {blocks->values, 4, b->job->value_dim, dtype};
     static_assert(BLOCK == 1 << 4, "the shift above");
-    attend_add_values(b->sums + g->first, g->n, b->scores + (size_t)g->first * PART, &v,
+    attend_add_values(b->sums + g->first, g->n, scores_of(b, g->first), &v,
                       (const uint32_t[]){g->key - b->base, g->end - b->base});
 }
 
@@ -92,7 +104,7 @@ static void apply_scales(const struct bunch *b, uint32_t query, const void *code
                          float factor) {
     const uint32_t *table = table_of(b, query);
     for (uint32_t key = b->begin[query], n; key < b->end[query]; key += n) {
-        float *x = b->scores + (size_t)query * PART + (key - b->base);
+        float *x = scores_of(b, query) + (key - b->base);
         const unsigned char *page = codes;
         page += table[key / BLOCK] * b->job->block_stride + (size_t)dim * BLOCK;
         n = smaller(BLOCK - key % BLOCK, b->end[query] - key);
@@ -107,7 +119,7 @@ static void shape_scores(const struct bunch *b, uint32_t query) {
     vec cap = vec_set(job->softcap),
         factor = vec_set(job->factors != NULL ? job->factors[b->first + query] : 1);
     for (uint32_t key = b->begin[query], n; key < b->end[query]; key += n) {
-        float *s = b->scores + (size_t)query * PART + (key - b->base);
+        float *s = scores_of(b, query) + (key - b->base);
         n = smaller(b->end[query] - key, BLOCK);
         vec x = vec_load_n(s, n);
         if (job->softcap != 0) x = vec_softcap(x, cap);
@@ -118,7 +130,7 @@ static void shape_scores(const struct bunch *b, uint32_t query) {
 // Scores become exp(score - largest), and those of keys that do not exist +0.
 static void weigh(struct bunch *b, uint32_t query) {
     const struct attend_job *job = b->job;
-    float *s = b->scores + (size_t)query * PART;
+    float *s = scores_of(b, query);
     uint32_t begin = b->begin[query] - b->base, end = b->end[query] - b->base;
     uint32_t from = begin / BLOCK * BLOCK, to = (end + BLOCK - 1) / BLOCK * BLOCK;
     bool codes = job->kv_dtype == DTYPE_I8;
@@ -155,26 +167,29 @@ static struct group behind(const struct bunch *b, const struct tile *t, uint32_t
 
 static void begin_mates(struct bunch *b, const struct tile *t, uint32_t query, uint32_t n) {
     struct group first = before(b, t, query, n), last = behind(b, t, query, n);
-    find_blocks(b, &first);
-    find_blocks(b, &last);
-    score(b, &first, b->job->kv_dtype);
-    score(b, &last, b->job->kv_dtype);
+    enum dtype dtype = b->job->kv_dtype;
+    struct blocks own;
+    find_blocks(b, &own, &first);
+    find_blocks(b, &own, &last);
+    score(b, &own, &first, dtype);
+    score(b, &own, &last, dtype);
     for (uint32_t i = query; i < query + n; i++)
         weigh(b, i);
-    add_values(b, &first, b->job->kv_dtype);
+    add_values(b, &own, &first, dtype);
 }
 
 static void end_mates(struct bunch *b, const struct tile *t, uint32_t query, uint32_t n) {
     struct group last = behind(b, t, query, n);
-    find_blocks(b, &last);
-    add_values(b, &last, b->job->kv_dtype);
+    struct blocks own;
+    find_blocks(b, &own, &last);
+    add_values(b, &own, &last, b->job->kv_dtype);
     for (uint32_t i = query; i < query + n; i++)
         attend_merge(&b->sums[i], b->job->value_dim);
 }
 
 static void for_mates(struct bunch *b,
                       void (*act)(struct bunch *, const struct tile *, uint32_t, uint32_t)) {
-    for (uint32_t i = 0; i < b->n_tiles; i++) {
+    for (uint32_t i = b->tile; i < b->tile_end; i++) {
         const struct tile *t = &b->tiles[i];
         for (uint32_t q = t->first, n; q < t->first + t->n; q += n) {
             n = mates(b, t, q);
@@ -204,10 +219,10 @@ static void copy_blocks(const struct bunch *b, const unsigned char **blocks, uin
     }
 }
 
-// The keys that are common in any tile. It may be that there are none.
+// The keys that are common in any of the tiles. It may be that there are none.
 static struct group all_common(const struct bunch *b) {
     struct group all = {0, b->n_q, UINT32_MAX, 0};
-    for (uint32_t i = 0; i < b->n_tiles; i++) {
+    for (uint32_t i = b->tile; i < b->tile_end; i++) {
         const struct tile *t = &b->tiles[i];
         if (t->common >= t->common_end) continue;
         all.key = smaller(all.key, t->common);
@@ -216,21 +231,20 @@ static struct group all_common(const struct bunch *b) {
     return all;
 }
 
-// Scores of all tiles' common keys, or their values.
+// Scores of the tiles' common keys, or their values.
 static void pass_common(struct bunch *b, bool values) {
     const struct attend_job *job = b->job;
-    bool copy = b->n_q >= ATTEND_COPY_MIN && job->kv_dtype != DTYPE_F32;
     uint32_t dim = values ? job->value_dim : job->head_dim;
-    uint32_t slice = copy ? attend_slice_keys(dim) : PART;
+    uint32_t slice = b->copy ? attend_slice_keys(dim) : PART;
     const struct group all = all_common(b);
-    find_blocks(b, &all);
     for (uint32_t key = all.key; key < all.end; key += slice) {
         uint32_t stop = smaller(key + slice, all.end), at = (key - b->base) / BLOCK;
-        if (copy) copy_blocks(b, (values ? b->values : b->keys) + at, (stop - key) / BLOCK, dim);
-        for (uint32_t i = 0; i < b->n_tiles; i++) {
+        const unsigned char **blocks = (values ? b->common.values : b->common.keys) + at;
+        if (b->copy) copy_blocks(b, blocks, (stop - key) / BLOCK, dim);
+        for (uint32_t i = b->tile; i < b->tile_end; i++) {
             const struct tile *t = &b->tiles[i];
             struct group g = {t->first, t->n, larger(key, t->common), smaller(stop, t->common_end)};
-            (values ? add_values : score)(b, &g, copy ? DTYPE_F32 : job->kv_dtype);
+            (values ? add_values : score)(b, &b->common, &g, b->copy ? DTYPE_F32 : job->kv_dtype);
         }
     }
 }
@@ -260,13 +274,22 @@ static void cut_ranges(struct bunch *b) {
         find_common(b, &b->tiles[i]);
 }
 
+// Tiles that share copies take each step together. Others go one by one: their scores stay in the
+// first cache.
 static void attend_partition(struct bunch *b) {
     memset(b->sums[0].acc, 0, b->n_q * attend_padded(b->job->value_dim) * sizeof(float));
     cut_ranges(b);
-    pass_common(b, false);
-    for_mates(b, begin_mates);
-    pass_common(b, true);
-    for_mates(b, end_mates);
+    b->tile = 0;
+    b->tile_end = b->n_tiles;
+    const struct group all = all_common(b);
+    find_blocks(b, &b->common, &all);
+    for (; b->tile < b->n_tiles; b->tile = b->tile_end) {
+        if (!b->copy) b->tile_end = b->tile + 1;
+        pass_common(b, false);
+        for_mates(b, begin_mates);
+        pass_common(b, true);
+        for_mates(b, end_mates);
+    }
 }
 
 static void lay_bunch(struct bunch *b) {
@@ -279,6 +302,7 @@ static void lay_bunch(struct bunch *b) {
         b->sums[i].acc = sums + i * padded;
         b->sums[i].merged = sums + (b->n_q + i) * padded;
     }
+    b->copy = b->n_q >= ATTEND_COPY_MIN && COPIES_PAY(b->job->kv_dtype);
     b->n_tiles = 0;
     for (uint32_t q = 0, n; q < b->n_q; q += n) {
         n = tile_rows(b->n_q - q);

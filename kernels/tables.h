@@ -7,8 +7,8 @@
 // Queries of the vectorised attention that pass over a partition of keys before the next one is
 // read; scratch is sized for them.
 #define ATTEND_BUNCH_MAX 64
-// Bunches of so many turn keys and values into float32 once for all their tiles; with fewer, each
-// tile does so for itself as quickly.
+// Bunches of so many turn keys and values into float32 once for all their tiles, where it pays;
+// with fewer, each tile does so for itself as quickly.
 #define ATTEND_COPY_MIN 17
 // Keys or values of dim elements that are turned at a time: a third of a first-level cache, and no
 // fewer than make it worth to take up a tile's sums.

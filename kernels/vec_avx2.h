@@ -168,6 +168,9 @@ INLINE vec vec_from_int8(__m128i b) {
 #define TILE_ROWS 4
 #define TILE_PANELS(rows) ((rows) == 1 ? 4 : (rows) == 2 ? 2 : 1)
 
+// Whether many queries share one float32 copy of keys and values of a type.
+#define COPIES_PAY(dtype) ((dtype) != DTYPE_F32)
+
 // Vectors whose exp are taken beside each other: enough to hide how long a step takes.
 #define EXP_VECS 2
 
