@@ -270,7 +270,7 @@ void form_close(struct members *m, const struct member *skip, const char *reason
         send_close(m, k, reason);
     }
     m->config.io.end(m->config.io.context);
-    m->config.io.lost(m->config.io.context, m->leaving, reason);
+    m->config.io.lost(m->config.io.context, m->leaving && !m->returns, reason);
 }
 
 // Who has not even begun does not answer at all and must go. Who cannot connect may have a

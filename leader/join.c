@@ -10,6 +10,7 @@
 #include "common/base/dtype.h"
 #include "common/base/log.h"
 #include "common/net/layout_wire.h"
+#include "leader/local.h"
 #include "leader/members_state.h"
 
 // Text of a worker goes to logs and pages: printable ASCII only.
@@ -221,6 +222,7 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     copy_text(k->host, sizeof k->host, hello->host);
     copy_text(k->name, sizeof k->name, hello->name);
     if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
+    k->local = local_starts(m->config.leader->n_local, k->name);
     k->heard_ns = k->moved_ns = env_now_ns(m->config.env);
     member_move(m, k, MEMBER_JOINED);
     char host[HOST_TEXT_MAX];

@@ -45,6 +45,7 @@ struct leader {
     struct ring *mail;
     _Atomic bool stop, draining, ready;
     _Atomic bool leaving;                   // a worker of the ready group asked to leave
+    _Atomic bool parting;                   // and it is not known to come back
     _Atomic int64_t takes_until_ns;         // requests are; 0: no group is there nor awaited
     _Atomic uint32_t n_in_mail, n_in_sched; // requests, for the limit
     _Atomic uint32_t kv_blocks_largest;     // of the ranks of the last group
@@ -145,7 +146,7 @@ static int io_ready(void *context, uint64_t epoch, const struct rank_room *rooms
 
 // The reason names machines and says what a worker said: that is for the log, where it already is,
 // and not for clients. Who asks while the group forms again waits with those that it had; when a
-// worker left on purpose nobody knows whether another one comes.
+// worker left on purpose that this leader does not start, nobody knows whether another one comes.
 static void io_lost(void *context, bool on_purpose, const char *reason) {
     struct leader *l = context;
     (void)reason;
@@ -155,11 +156,18 @@ static void io_lost(void *context, bool on_purpose, const char *reason) {
     if (was_ready) atomic_store(&l->takes_until_ns, on_purpose ? 0 : sched_deadline(l->sched));
 }
 
+static bool note_leaving(struct leader *l) {
+    bool leaving = members_leaving(l->members);
+    atomic_store(&l->parting, leaving && members_parting(l->members));
+    atomic_store(&l->leaving, leaving);
+    return leaving;
+}
+
 // Also when the group was lost before, by another's death: until the next one is ready.
 static void io_left(void *context) {
     struct leader *l = context;
     atomic_store(&l->takes_until_ns, 0);
-    atomic_store(&l->leaving, members_leaving(l->members)); // others may still be asked to
+    note_leaving(l); // others may still be asked to
 }
 
 // --- making and unmaking
@@ -364,7 +372,7 @@ bool leader_ready(const struct leader *l) {
 }
 
 bool leader_takes_requests(const struct leader *l) {
-    return env_now_ns(l->config.env) < atomic_load(&l->takes_until_ns) && !atomic_load(&l->leaving);
+    return env_now_ns(l->config.env) < atomic_load(&l->takes_until_ns) && !atomic_load(&l->parting);
 }
 
 bool leader_leaving(const struct leader *l) {
@@ -489,10 +497,9 @@ static void drain_results(struct leader *l) {
 }
 
 static void let_leave(struct leader *l) {
-    bool leaving = members_leaving(l->members), last = atomic_load(&l->draining);
+    bool leaving = note_leaving(l), last = atomic_load(&l->draining);
     struct sched_counts counts;
     sched_hold(l->sched, leaving && !last);
-    atomic_store(&l->leaving, leaving);
     if (!leaving || drive_in_flight(l->drive)) return;
     sched_count(l->sched, &counts);
     if (counts.n_running + counts.n_resuming > 0 || (last && counts.n_waiting > 0)) return;

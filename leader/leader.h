@@ -34,6 +34,7 @@ struct leader_config {
     uint32_t pipeline_depth; // 1 or 2: steps that may be ahead of the results
     uint64_t kv_cache_bytes; // a rank; 0 = per cent
     uint32_t kv_cache_percent;
+    uint32_t n_local;        // workers that this process starts, and starts again (local.h)
     uint32_t kv_blocks_max;  // 0 = what fits; tests make it small
     uint64_t snapshot_bytes; // of slots' states, a rank; 0 = per cent
     uint32_t snapshot_percent;
@@ -68,7 +69,8 @@ void leader_abort(struct leader *l, uint64_t request_id);
 // Any thread: a group is formed, and no worker of it asked to leave.
 bool leader_ready(const struct leader *l);
 // Any thread: whether a request would be taken now: a group is ready, or was lost no longer than
-// recovery_timeout_ns ago and forms again. Not while a worker asked to leave, nor after one has.
+// recovery_timeout_ns ago and forms again. Not while a worker asked to leave that this leader does
+// not start, nor after one has.
 bool leader_takes_requests(const struct leader *l);
 bool leader_leaving(const struct leader *l); // any thread: a worker of the group asked to leave
 // Any thread: false when the scheduler's loop is more than patience_ns late with its next turn. A

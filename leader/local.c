@@ -38,6 +38,7 @@
 #define FROZEN_NS (10 * NS_PER_S)
 #define STOP_NS (2 * NS_PER_S) // their requests have ended before: they leave at once
 #define STOP_POLL_NS (20 * NS_PER_MS)
+#define LOCAL_NAME_BYTES 24
 
 static_assert(ENDS_MAX > 3 * REPLAYS_IN_VAIN_MAX, "a bad request must not end the leader");
 
@@ -49,7 +50,7 @@ struct local_worker {
     int64_t ends_ns[ENDS_MAX]; // its last ends, a ring
     uint32_t n_ends;
     const char *arguments[ARGUMENTS_MAX];
-    char name[24], rank[12];
+    char name[LOCAL_NAME_BYTES], rank[12];
 };
 
 struct local {
@@ -61,6 +62,19 @@ struct local {
     uint32_t n_workers;
     struct local_worker *workers; // owned
 };
+
+static void name_worker(char name[LOCAL_NAME_BYTES], uint32_t index) {
+    snprintf(name, LOCAL_NAME_BYTES, "local-%u", index);
+}
+
+bool local_starts(uint32_t n_local, const char *name) {
+    char own[LOCAL_NAME_BYTES];
+    for (uint32_t i = 0; i < n_local; i++) {
+        name_worker(own, i);
+        if (strcmp(own, name) == 0) return true;
+    }
+    return false;
+}
 
 // --- options
 
@@ -176,7 +190,7 @@ static int prepare(struct local *l, const struct local_config *c, struct err_tex
     l->n_workers = o->local_workers;
     for (uint32_t i = 0; i < l->n_workers; i++) {
         struct local_worker *w = &l->workers[i];
-        snprintf(w->name, sizeof w->name, "local-%u", i);
+        name_worker(w->name, i);
         snprintf(w->rank, sizeof w->rank, "%u", i);
         fill_arguments(l, w, o);
     }

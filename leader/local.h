@@ -12,6 +12,9 @@
 
 struct local;
 
+// Whether this leader starts a worker of that name, and so starts it again. Any thread.
+bool local_starts(uint32_t n_local, const char *name);
+
 // That these options fit together (arrange_count has set the number of workers), and what follows
 // from them: the data plane is on loopback when no other machine takes part. ERR_FATAL_CONFIG names
 // the flag.

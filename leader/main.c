@@ -262,6 +262,7 @@ static int create_leader(struct process *p, struct err_text *e) {
         .dtype = o->dtype,
         .kv_dtype = p->types.kv,
         .layout = p->layout,
+        .n_local = o->local_workers,
         .max_num_seqs = o->max_num_seqs,
         .max_num_batched_tokens = o->max_num_batched_tokens,
         .max_model_len = o->max_model_len,

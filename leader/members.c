@@ -110,7 +110,7 @@ void member_lose(struct members *m, struct member *k, const char *reason) {
     member_move(m, k, MEMBER_LOST);
     k->leaving = false;
     form_close(m, k, text);
-    if (m->leaving) m->config.io.left(m->config.io.context);
+    if (m->leaving && !m->returns) m->config.io.left(m->config.io.context);
 }
 
 void member_drop(struct members *m, struct member *k, bool refused, const char *reason) {
@@ -342,8 +342,10 @@ static void member_message(struct members *m, struct member *k, const join_up *u
     if (err == 0) return;
     bool leaving = m->leaving;
     m->leaving = leaving || err == ERR_PEER_LOST;
+    m->returns = k->local && !leaving;
     member_drop(m, k, err != ERR_PEER_LOST, e.text);
     m->leaving = leaving;
+    m->returns = false;
 }
 
 // A worker says hello as soon as its stream is open: of too many that say nothing, the one that
@@ -443,9 +445,10 @@ static void release_leaving(struct members *m) {
         struct member *k = &m->ranks[i];
         if (!member_present(k) || !k->leaving) continue;
         members_send(m, k->peer, &down);
+        m->returns = k->local;
         member_drop(m, k, false, "it asked to leave");
     }
-    m->leaving = false;
+    m->leaving = m->returns = false;
 }
 
 void members_tick(struct members *m, bool step_in_flight) {
@@ -490,6 +493,13 @@ void members_blame(struct members *m, uint32_t rank, const char *reason) {
     if (member_present(&m->ranks[rank])) member_drop(m, &m->ranks[rank], true, reason);
 }
 
+bool members_parting(const struct members *m) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        if (m->ranks[i].leaving && !m->ranks[i].local) return true;
+    }
+    return false;
+}
+
 bool members_leaving(const struct members *m) {
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         if (m->ranks[i].leaving) return true;
@@ -499,6 +509,7 @@ bool members_leaving(const struct members *m) {
 
 void members_let_go(struct members *m) {
     m->leaving = true;
+    m->returns = !members_parting(m);
     form_close(m, NULL, "a worker leaves");
     release_leaving(m);
 }

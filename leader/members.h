@@ -46,11 +46,12 @@ struct members_io {
     int (*connect)(void *context, const struct fabric_group *group, struct err_text *e);
     void (*end)(void *context);
     // The group is ready to run steps (an error closes it again), or no longer is. rooms: of each
-    // DP group, [layout.dp]. on_purpose: because a worker or the leader leaves.
+    // DP group, [layout.dp]. on_purpose: because the leader leaves, or a worker that it does not
+    // start again.
     int (*ready)(void *context, uint64_t epoch, const struct rank_room *rooms);
     void (*lost)(void *context, bool on_purpose, const char *reason);
-    // A worker left on purpose, of the ready group or of one that is to form: nobody knows whether
-    // another comes in its place.
+    // A worker left on purpose, of the ready group or of one that is to form, and nobody knows
+    // whether another comes in its place.
     void (*left)(void *context);
 };
 
@@ -78,6 +79,8 @@ void members_blame(struct members *m, uint32_t rank, const char *reason);
 // A worker of the ready group asked to leave as soon as no request needs it; members_let_go says
 // that none does: the epoch ends and whoever asked goes.
 bool members_leaving(const struct members *m);
+// One of those is not the leader's own: nobody knows whether another comes in its place.
+bool members_parting(const struct members *m);
 void members_let_go(struct members *m);
 // Ends every stream. The workers keep their weights and try to join again.
 void members_leave(struct members *m, const char *reason);

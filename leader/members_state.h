@@ -22,6 +22,7 @@ struct member {
     uint64_t instance;
     int64_t heard_ns, moved_ns; // its last word; the last that it loaded something
     bool leaving;               // asked to leave once no request needs it
+    bool local;                 // the leader starts it, and starts it again when it ends
     char name[128], kernels[16], host[HOST_TEXT_MAX];
     uint32_t n_cores;
     uint64_t bytes_done, bytes_total, steps;
@@ -79,6 +80,7 @@ struct members {
     int64_t epoch_since_ns; // it began to form or, later, got ready: for the log
     struct member_counts counts;
     bool leaving; // what is lost now is lost on purpose
+    bool returns; // and the leader itself sees to it that it comes back
     struct log_gate refusals;
     struct arena arena; // of the message being read
 };

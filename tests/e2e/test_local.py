@@ -91,6 +91,21 @@ def test_one_command_serves_heals_and_drains():
         assert re.search(r"worker lost rank 0 name local-0 reason \"(no heartbeat|nothing was heard)", log)
         assert re.search(r"warn  leader local: worker killed name local-0 pid \d+ reason \"the group lost it, and it is stopped\"", log)
 
+        # A worker is asked to end: what runs goes on to its end, what comes meanwhile waits for the next group, and nobody is refused.
+        readers = [Reader(cluster.url, i, 400) for i in range(3)]
+        wait_for("tokens", lambda: all(len(r.events) > 2 for r in readers))
+        os.kill(started(cluster.leader.log())["local-1"][-1], signal.SIGTERM)
+        wait_for("the wish to leave", lambda: "worker drains rank 1 name local-1" in cluster.leader.log())
+        later = [Reader(cluster.url, 10 + i, 20) for i in range(3)]
+        for reader in [*readers, *later]:
+            reader.join(60)
+            assert reader.complete(), (reader.status, reader.failure, reader.events[-2:])
+        wait_for("fourth group", lambda: "group ready epoch 4" in cluster.leader.log(), 60)
+        wait_for("ready", cluster.ready)
+        log = cluster.leader.log()
+        assert re.search(r"info  leader local: worker ended name local-1 pid \d+ code 0", log) and len(started(log)["local-1"]) == 3
+        assert re.search(r"info  leader members: worker left rank 1 name local-1 ", log)
+
         # SIGTERM: what runs and waits goes on to its end, then the workers leave, by themselves.
         readers = [Reader(cluster.url, i, 400) for i in range(8)]
         wait_for("tokens", lambda: sum(len(r.events) > 2 for r in readers) >= 6)
@@ -100,7 +115,7 @@ def test_one_command_serves_heals_and_drains():
             assert reader.complete(), (reader.status, reader.failure, reader.events[-2:])
         assert cluster.leader.wait() == 0
         log = cluster.leader.log()
-        assert len(re.findall(r"info  leader local: worker ended name local-\d pid \d+ code 0", log)) == 2
+        assert len(re.findall(r"info  leader local: worker ended name local-\d pid \d+ code 0", log)) == 3
         assert "workers killed" not in log
         all_gone(log)
 

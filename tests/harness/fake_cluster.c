@@ -114,7 +114,7 @@ static int io_ready(void *context, uint64_t epoch, const struct rank_room *rooms
 
 static void io_lost(void *context, bool on_purpose, const char *reason) {
     struct fake_cluster *f = context;
-    (void)on_purpose;
+    f->lost_on_purpose = on_purpose;
     f->n_lost++;
     snprintf(f->lost_reason, sizeof f->lost_reason, "%s", reason);
 }
@@ -219,6 +219,14 @@ void fake_hello(struct fake_cluster *f, uint64_t peer, int32_t wanted_rank) {
     Moesaic__Control__V1__Hello h;
     fake_hello_fill(&h, peer);
     h.wanted_rank = wanted_rank;
+    fake_open(f, peer);
+    SAY(f, peer, HELLO, hello, &h);
+}
+
+void fake_hello_named(struct fake_cluster *f, uint64_t peer, const char *name) {
+    Moesaic__Control__V1__Hello h;
+    fake_hello_fill(&h, peer);
+    h.name = (char *)name;
     fake_open(f, peer);
     SAY(f, peer, HELLO, hello, &h);
 }

@@ -32,7 +32,8 @@ struct fake_cluster {
     struct members *members;
     struct fake_peer peers[FAKE_PEERS_MAX];
     uint32_t n_begin, n_connect, n_end, n_ready, n_lost, n_left;
-    bool open; // begin was called, end was not
+    bool lost_on_purpose; // as last told
+    bool open;            // begin was called, end was not
     int begin_error, connect_error, ready_error;
     uint32_t kv_blocks[FAKE_RANKS_MAX], snapshots[FAKE_RANKS_MAX]; // as last told by ready
     char lost_reason[512];
@@ -51,6 +52,7 @@ void fake_say(struct fake_cluster *f, uint64_t peer, const Moesaic__Control__V1_
 // A lawful hello of worker `peer` and the words after it.
 void fake_hello_fill(Moesaic__Control__V1__Hello *h, uint64_t peer);
 void fake_hello(struct fake_cluster *f, uint64_t peer, int32_t wanted_rank); // opens the stream too
+void fake_hello_named(struct fake_cluster *f, uint64_t peer, const char *name);
 void fake_progress(struct fake_cluster *f, uint64_t peer, uint64_t done, uint64_t total);
 void fake_loaded(struct fake_cluster *f, uint64_t peer, uint32_t kv_blocks);
 void fake_loaded_with(struct fake_cluster *f, uint64_t peer, const Moesaic__Control__V1__Loaded *l);

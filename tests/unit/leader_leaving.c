@@ -75,10 +75,72 @@ START_TEST(leaving_is_at_once_where_nothing_runs_or_nothing_is_waited_for) {
 }
 END_TEST
 
+// Workers 1 and 2 as ranks 0 and 1, of which the leader starts the first so many.
+static void group_of_named(uint32_t n_local) {
+    static const char *const names[] = {"local-0", "local-1"};
+    fake_start(&f, 2);
+    f.leader.n_local = n_local;
+    for (uint64_t peer = 1; peer <= 2; peer++) {
+        fake_hello_named(&f, peer, names[peer - 1]);
+        fake_loaded(&f, peer, 10);
+    }
+    fake_tick(&f);
+    for (uint64_t peer = 1; peer <= 2; peer++)
+        fake_formed(&f, peer, f.peers[peer].epoch, 8);
+    for (uint64_t peer = 1; peer <= 2; peer++)
+        fake_ready(&f, peer, f.peers[peer].epoch);
+    ck_assert(members_ready(f.members));
+}
+
+START_TEST(leaving_of_a_worker_that_the_leader_starts_again_is_a_pause) {
+    group_of_named(2);
+    fake_leaving(&f, 2, true);
+    fake_tick(&f);
+    ck_assert(members_leaving(f.members));
+    ck_assert(!members_parting(f.members));
+    members_let_go(f.members);
+    ck_assert_uint_eq(f.n_lost, 1);
+    ck_assert(!f.lost_on_purpose);
+    ck_assert_uint_eq(f.n_left, 0);
+    ck_assert_uint_eq(f.peers[2].n_leave, 1);
+    ck_assert_int_eq(fake_state(&f, 0), MEMBER_LOADED);
+    ck_assert_int_eq(fake_state(&f, 1), MEMBER_LOST);
+    fake_finish(&f);
+    group_of_named(2); // and where it does not wait, or goes while there is no group
+    fake_leaving(&f, 1, false);
+    ck_assert_uint_eq(f.n_lost, 1);
+    ck_assert(!f.lost_on_purpose);
+    fake_leaving(&f, 2, true);
+    ck_assert_int_eq(fake_state(&f, 1), MEMBER_LOST);
+    ck_assert_uint_eq(f.n_left, 0);
+    fake_finish(&f);
+}
+END_TEST
+
+START_TEST(leaving_of_a_worker_from_elsewhere_beside_local_ones_is_for_good) {
+    group_of_named(1);
+    fake_leaving(&f, 1, true);
+    ck_assert(!members_parting(f.members));
+    fake_leaving(&f, 2, true);
+    ck_assert(members_parting(f.members));
+    members_let_go(f.members);
+    ck_assert(f.lost_on_purpose);
+    ck_assert_uint_eq(f.n_left, 1);
+    ck_assert_uint_eq(f.peers[1].n_leave + f.peers[2].n_leave, 2);
+    fake_finish(&f);
+    group_of_named(2); // the leader itself leaves: nobody starts anything again
+    members_leave(f.members, "the leader stops");
+    ck_assert(f.lost_on_purpose);
+    fake_finish(&f);
+}
+END_TEST
+
 int main(void) {
     TCase *t = tcase_create("leaving");
     tcase_add_test(t, leaving_waits_until_no_request_needs_the_worker);
     tcase_add_test(t, leaving_ends_with_the_group_when_that_breaks_first);
+    tcase_add_test(t, leaving_of_a_worker_that_the_leader_starts_again_is_a_pause);
+    tcase_add_test(t, leaving_of_a_worker_from_elsewhere_beside_local_ones_is_for_good);
     tcase_add_test(t, leaving_is_at_once_where_nothing_runs_or_nothing_is_waited_for);
     Suite *s = suite_create("leader_leaving");
     suite_add_tcase(s, t);
