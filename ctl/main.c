@@ -51,14 +51,17 @@ static const struct command {
     int (*with_word)(struct ctl *c, const char *word);
     const char *about_word;
     bool asks_leader; // else the word is a folder
+    bool json;        // has a form for programs
 } commands[] = {
     {"bench", .alone = bench_command, .asks_leader = true},
     {"chat", .with_word = chat_command, .about_word = ": needs a PROMPT", .asks_leader = true},
     {"experts", .alone = experts_command, .asks_leader = true},
-    {"plan", .with_word = plan_command, .about_word = ": needs a FOLDER, the model's"},
+    {"plan", .with_word = plan_command, .about_word = ": needs a FOLDER, the model's",
+     .json = true},
     {"ready", .alone = ready_command, .asks_leader = true},
-    {"status", .alone = status_command, .asks_leader = true},
-    {"verify", .with_word = verify_command, .about_word = ": needs a FOLDER, the model's"},
+    {"status", .alone = status_command, .asks_leader = true, .json = true},
+    {"verify", .with_word = verify_command, .about_word = ": needs a FOLDER, the model's",
+     .json = true},
 };
 
 static const struct command *find_command(const char *name) {
@@ -71,6 +74,8 @@ static const struct command *find_command(const char *name) {
 static int run_command(struct ctl *c, const char *name, const char *word) {
     const struct command *command = find_command(name);
     if (command == NULL) return refuse(name, ": unknown command");
+    if (c->options.json && !command->json)
+        return refuse(name, ": has no --json (nor MOESAIC_JSON); status, plan and verify have");
     if (command->alone != NULL)
         return word == NULL ? command->alone(c) : refuse(name, ": takes no argument");
     if (word == NULL || (!command->asks_leader && word[0] == '\0'))

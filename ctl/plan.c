@@ -10,6 +10,8 @@
 #include "common/model/layout_table.h"
 #include "common/model/legal.h"
 #include "ctl/ctl.h"
+#include "ctl/json_text.h"
+#include "ctl/plan_json.h"
 
 #define EXIT_NO_MODEL 1
 #define EXIT_NO_LAYOUT 2
@@ -44,6 +46,15 @@ static void write_choices(struct buf *out, const struct layout *chosen,
                    bytes, layout_fits(l, need) ? "" : "  too large",
                    layout_equal(l, chosen) ? "  the one above" : "");
     }
+}
+
+static int print_json(const struct plan_order *order) {
+    json_t *plan = plan_json(order);
+    int rc = json_text_print(plan);
+    json_decref(plan);
+    if (rc != 0) fprintf(stderr, "moectl: no memory for the plan\n");
+    if (rc != 0) return EXIT_NO_MODEL;
+    return layout_fits(order->layout, order->need) ? 0 : EXIT_TOO_LARGE;
 }
 
 static int write_plan(const struct ctl *c, const struct layout *l, const struct layout_need *need) {
@@ -83,5 +94,6 @@ int plan_command(struct ctl *c, const char *folder) {
                                      .n_slots = SLOTS,
                                      .memory_bytes = o->parallel.worker_memory};
     if (layout_choose(&layout, &wish, &need, &e) != 0) return fail(EXIT_NO_LAYOUT, &e);
-    return write_plan(c, &layout, &need);
+    const struct plan_order order = {folder, &layout, &need, o->all};
+    return o->json ? print_json(&order) : write_plan(c, &layout, &need);
 }

@@ -11,6 +11,7 @@
 
 #include "common/base/mem.h"
 #include "ctl/client.h"
+#include "ctl/json_text.h"
 #include "ctl/overview.h"
 
 #define EXIT_UNREACHED 1
@@ -18,7 +19,6 @@
 #define ROWS_PIPED 40 // of workers, where no terminal's height says how many
 #define HEAD_LINES 15 // of everything else
 #define ROWS_LEAST 4
-#define JSON_DIGITS 12 // all that the leader writes; 17 would show how binary numbers miss them
 
 struct screen {
     bool terminal, colour;
@@ -74,15 +74,6 @@ static int draw(struct ctl *c, struct screen *s, const json_t *status) {
     return err;
 }
 
-static int print_json(const json_t *status) {
-    char *text = json_dumps(status, JSON_COMPACT | JSON_REAL_PRECISION(JSON_DIGITS));
-    if (text == NULL) return ERR_FATAL_NOMEM;
-    puts(text);
-    fflush(stdout);
-    mem_free(text);
-    return 0;
-}
-
 // Asks once. *ready is set when the leader was reached.
 static int ask(struct ctl *c, struct screen *s, bool *ready, struct err_text *e) {
     char *body;
@@ -97,7 +88,7 @@ static int ask(struct ctl *c, struct screen *s, bool *ready, struct err_text *e)
                        c->options.url);
     }
     *ready = json_is_true(json_object_get(status, "ready"));
-    err = c->options.json ? print_json(status) : draw(c, s, status);
+    err = c->options.json ? json_text_print(status) : draw(c, s, status);
     json_decref(status);
     return err == 0 ? 0 : err_set(e, err, "out of memory");
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/file.h"
+#include "common/base/mem.h"
 #include "common/base/plural.h"
 #include "common/model/checkpoint.h"
 #include "common/model/generation.h"
@@ -16,6 +17,7 @@
 #include "common/text/tokenizer.h"
 #include "ctl/cell.h"
 #include "ctl/ctl.h"
+#include "ctl/json_text.h"
 
 // Problems of one part that are shown; a folder of another model may have a hundred thousand.
 #define SHOWN_MAX 20
@@ -39,6 +41,7 @@ enum part_kind {
 struct verify {
     const struct verify_order *order;
     struct buf problems; // lines
+    json_t *list;        // the same for programs; NULL: text is wanted
     struct part parts[PARTS];
     enum part_kind now;
     struct model_spec spec; // where config.json is fine
@@ -52,6 +55,15 @@ static bool is_fine(const struct verify *v, enum part_kind kind) {
     return v->parts[kind].n_problems == 0 && !v->parts[kind].skipped;
 }
 
+// As a person would see it: no text of a file is no UTF-8 then, or drives a terminal.
+static json_t *shown(const char *text) {
+    struct buf out = {0};
+    cell_text(&out, text, 0);
+    json_t *s = out.failed ? NULL : json_stringn(out.bytes > 0 ? (char *)out.data : "", out.bytes);
+    buf_finish(&out);
+    return s != NULL ? s : json_null();
+}
+
 static void hear(void *context, const char *text) {
     struct verify *v = context;
     struct part *part = &v->parts[v->now];
@@ -59,6 +71,9 @@ static void hear(void *context, const char *text) {
     buf_text(&v->problems, "  ");
     cell_text(&v->problems, text, 0);
     buf_text(&v->problems, "\n");
+    if (v->list == NULL) return;
+    json_t *problem = json_pack("{s:s, s:o}", "part", part->name, "text", shown(text));
+    if (json_array_append_new(v->list, problem) != 0) v->problems.failed = true;
 }
 
 static void begin(struct verify *v, enum part_kind kind, const char *name) {
@@ -356,8 +371,60 @@ static void write_parts(struct buf *out, const struct verify *v) {
     }
 }
 
+static const char *state_of(const struct part *part) {
+    if (part->n_problems != 0) return "problems";
+    return part->skipped ? "not checked" : part->absent ? "none" : "fine";
+}
+
+static json_t *parts_json(const struct verify *v) {
+    json_t *parts = json_array();
+    for (int i = 0; i < PARTS; i++) {
+        const struct part *part = &v->parts[i];
+        bool told = part->n_problems == 0 && part->note != NULL;
+        json_array_append_new(parts,
+                              json_pack("{s:s, s:s, s:I, s:o}", "part", part->name, "state",
+                                        state_of(part), "n_problems", (json_int_t)part->n_problems,
+                                        "note", told ? shown(part->note) : json_null()));
+    }
+    return parts;
+}
+
+static json_t *model_json(const struct verify *v) {
+    if (!is_fine(v, PART_CONFIG)) return json_null();
+    return json_pack("{s:I, s:I, s:I, s:I}", "layers", (json_int_t)v->spec.n_layers, "experts",
+                     (json_int_t)v->spec.router.n_experts, "vocab", (json_int_t)v->spec.vocab,
+                     "context", (json_int_t)v->spec.max_position);
+}
+
+static void write_json(struct buf *out, const struct verify *v, uint32_t n_problems) {
+    json_t *report = json_pack(
+        "{s:s, s:o, s:b, s:I, s:O, s:o, s:o, s:{s:I, s:I, s:I}}", "object", "moesaic.verify",
+        "folder", json_text(v->order->folder), "served", n_problems == 0, "n_problems",
+        (json_int_t)n_problems, "problems", v->list, "parts", parts_json(v), "model", model_json(v),
+        "checkpoint", "tensors", (json_int_t)v->n_tensors, "files", (json_int_t)v->n_files, "bytes",
+        v->file_bytes < INT64_MAX ? (json_int_t)v->file_bytes : INT64_MAX);
+    char *text = report == NULL ? NULL : json_dumps(report, JSON_COMPACT);
+    if (text == NULL)
+        out->failed = true;
+    else
+        buf_format(out, "%s\n", text);
+    mem_free(text);
+    json_decref(report);
+}
+
+static void write_text(struct buf *out, const struct verify *v, uint32_t n_problems) {
+    cell_text(out, v->order->folder, 0);
+    buf_text(out, "\n");
+    if (is_fine(v, PART_CONFIG)) write_model(out, v);
+    write_parts(out, v);
+    if (n_problems == 0)
+        buf_text(out, "It can be served.\n");
+    else
+        buf_format(out, "It would be refused:\n%.*s", (int)v->problems.bytes, v->problems.data);
+}
+
 uint32_t verify_folder(struct buf *out, const struct verify_order *order) {
-    struct verify v = {.order = order};
+    struct verify v = {.order = order, .list = order->json ? json_array() : NULL};
     check_config(&v);
     check_generation(&v);
     check_checkpoint(&v);
@@ -366,21 +433,20 @@ uint32_t verify_folder(struct buf *out, const struct verify_order *order) {
     uint32_t n_problems = 0;
     for (int i = 0; i < PARTS; i++)
         n_problems += v.parts[i].n_problems;
-    cell_text(out, order->folder, 0);
-    buf_text(out, "\n");
-    if (is_fine(&v, PART_CONFIG)) write_model(out, &v);
-    write_parts(out, &v);
-    if (n_problems == 0)
-        buf_text(out, "It can be served.\n");
+    if (order->json)
+        write_json(out, &v, n_problems);
     else
-        buf_format(out, "It would be refused:\n%.*s", (int)v.problems.bytes, v.problems.data);
+        write_text(out, &v, n_problems);
+    if (v.problems.failed) out->failed = true;
     tokenizer_destroy(v.tokenizer);
     buf_finish(&v.problems);
+    json_decref(v.list);
     return n_problems;
 }
 
 int verify_command(struct ctl *c, const char *folder) {
-    const struct verify_order order = {folder, c->options.values, env_wall_ns(c->env)};
+    const struct verify_order order = {folder, c->options.values, c->options.json,
+                                       env_wall_ns(c->env)};
     struct buf out = {0};
     uint32_t n_problems = verify_folder(&out, &order);
     if (out.failed)

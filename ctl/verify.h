@@ -11,6 +11,7 @@
 struct verify_order {
     const char *folder;
     bool values;     // read all weights, too
+    bool json;       // the report is one JSON object, for programs
     int64_t wall_ns; // what a template takes for now
 };
 

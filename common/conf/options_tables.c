@@ -321,7 +321,8 @@ static const struct option ctl_options[] = {
     {"watch", OPTION_SECONDS, CTL(watch), .argument = "[SECONDS]", .min = 0.2, .max = 3600,
      .lone = "2", .help = "status: show it again every so many seconds; alone: every 2."},
     {"json", OPTION_BOOL, CTL(json), .fallback = "false",
-     .help = "status, bench: one JSON object a line (docs/operations.md, docs/load.md)."},
+     .help = "status, bench, plan, verify: one JSON object a line (docs/operations.md, "
+             "docs/load.md, docs/models.md)."},
     {"places", OPTION_BOOL, CTL(places), .fallback = "false",
      .help = "status: what each worker holds (layers, experts, weights) in place of how it does."},
     {"all", OPTION_BOOL, CTL(all), .fallback = "false",

@@ -1,8 +1,10 @@
 """test_process.py: how moe-leader starts, refuses to start, and leaves."""
 import contextlib
 import http.server
+import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import threading
@@ -127,6 +129,66 @@ def test_moectl_takes_its_word_wherever_it_stands():
                           (["status", "now"], "status: takes no argument; moectl --help lists all commands")):
         done = subprocess.run([BUILD / "moectl", *command], capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (2, f"moectl: {says}\n")
+
+
+def moectl_json(*command):
+    """The exit code and the one object of a command for programs."""
+    done = subprocess.run([BUILD / "moectl", *command, "--json"], capture_output=True, timeout=60)
+    assert done.stdout.count(b"\n") == 1 and done.stderr == b"", done
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_plan_is_one_object_for_programs():
+    code, plan = moectl_json("plan", MODEL, "--workers", "8", "-tp", "2", "-pp", "2")
+    table = subprocess.run([BUILD / "moectl", "plan", MODEL, "--workers", "8", "-tp", "2", "-pp", "2"], capture_output=True, text=True, timeout=60).stdout
+    assert (code, plan["object"], plan["model"], plan["fits"], plan["memory_bytes"]) == (0, "moesaic.plan", str(MODEL), True, None)
+    sizes = plan["layout"]
+    assert table.startswith("layout of {workers} workers: pp {pp} dp {dp} tp {tp} ep {ep} etp {etp}\n".format(**sizes))
+    assert [row["rank"] for row in plan["ranks"]] == list(range(8))
+    for row, line in zip(plan["ranks"], re.findall(r"^ +\d+  -      cpu .*$", table, re.M), strict=True):
+        first, last = row["layers"]["first"], row["layers"]["first"] + row["layers"]["count"] - 1
+        assert line.split()[3:7] == [str(row["stage"]), str(row["dp"]), str(row["tp"]), f"{first}-{last}"]
+        assert (row["host"], row["device"]) == (None, "cpu")
+        assert f"{row['weight_bytes'] / 2**20:.1f} MiB" in line and f"{row['kv_token_bytes']} B" in line
+    for key, total in plan["totals"].items():
+        assert total == sum(row[key] for row in plan["ranks"])
+    for stage in 0, 1:  # each expert of a layer, and of an expert each part, is once in a stage
+        held = [(e, row["experts"]["part"]) for row in plan["ranks"] if row["stage"] == stage
+                for e in range(row["experts"]["first"], row["experts"]["first"] + row["experts"]["count"])]
+        assert sorted(held) == [(e, p) for e in range(16) for p in range(sizes["etp"])]
+    assert plan["needed_bytes"] >= max(row["weight_bytes"] for row in plan["ranks"]) and "layouts" not in plan
+
+    code, plan = moectl_json("plan", MODEL, "--workers", "2", "--worker-memory", "1MiB", "--all")
+    assert (code, plan["fits"], plan["memory_bytes"]) == (3, False, 2**20)
+    chosen = [layout for layout in plan["layouts"] if layout["chosen"]]
+    assert len(plan["layouts"]) > 1 and len(chosen) == 1 and not any(layout["fits"] for layout in plan["layouts"])
+    assert {key: chosen[0][key] for key in plan["layout"]} == plan["layout"] and chosen[0]["needed_bytes"] == plan["needed_bytes"]
+    many = moectl_json("plan", MODEL, "--workers", "1024")[1]
+    assert len(many["ranks"]) == 1024
+
+
+def test_names_that_would_break_json_do_not(tmp_path):
+    for name, told in ((b'a "b" \\ \n\x1b[31m', True), (b"\xff\xfe", False)):
+        folder = os.fsencode(tmp_path) + b"/" + name
+        os.symlink(MODEL, folder)
+        for command, key in (("plan", "model"), ("verify", "folder")):
+            code, answer = moectl_json(command, folder, *(["--workers", "2"] if command == "plan" else []))
+            assert code == 0 and answer[key] == (os.fsdecode(folder) if told else None)
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "config.json").write_text('{"architectures": ["a\\"b\\u001b[31m\\n\\u202e"], "model_type": "\\ud83d\\ude00"}')
+    code, answer = moectl_json("verify", tmp_path / "bad")
+    assert code == 1 and not answer["served"] and answer["model"] is None and answer["n_problems"] >= len(answer["problems"]) > 0
+    assert answer["problems"][0]["part"] == "config.json" and not any(c in p["text"] for p in answer["problems"] for c in "\x1b\n\u202e")
+    for wanted, code in ((["plan", "/nowhere", "--workers", "2"], 1), (["plan", MODEL, "-tp", "3"], 2)):
+        done = subprocess.run([BUILD / "moectl", *wanted, "--json"], capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith("moectl: ")
+
+
+@pytest.mark.parametrize("command", [["chat", "Hi"], ["bench"], ["experts"], ["ready"]], ids=lambda c: c[0])
+def test_moectl_refuses_json_where_there_is_none(command):
+    done = subprocess.run([BUILD / "moectl", *command, "--json"], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"moectl: {command[0]}: has no --json (nor MOESAIC_JSON); status, plan and verify have; moectl --help lists all commands\n"
 
 
 def test_moectl_does_not_print_another_servers_page():

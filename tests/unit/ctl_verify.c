@@ -13,7 +13,7 @@
 static struct buf report;
 
 static uint32_t verify(const char *folder, bool values) {
-    const struct verify_order order = {folder, values, 0};
+    const struct verify_order order = {folder, values, false, 0};
     buf_reset(&report);
     uint32_t n = verify_folder(&report, &order);
     ck_assert(!report.failed && report.bytes > 0);
@@ -36,6 +36,23 @@ START_TEST(a_folder_that_is_fine_is_told_in_one_table) {
     expect("  tokenizer               fine: 2048 ids\n");
     expect("  chat template           fine\n");
     expect("It can be served.\n");
+}
+END_TEST
+
+START_TEST(a_report_for_programs_says_the_same) {
+    const struct verify_order fine = {SEEDLING, false, true, 0};
+    buf_reset(&report);
+    ck_assert_uint_eq(verify_folder(&report, &fine), 0);
+    expect("{\"object\":\"moesaic.verify\",\"folder\":\"" SEEDLING "\",\"served\":true,"
+           "\"n_problems\":0,\"problems\":[],");
+    expect("\"checkpoint\":{\"tensors\":230,\"files\":1,\"bytes\":");
+    expect("{\"part\":\"tokenizer\",\"state\":\"fine\",\"n_problems\":0,\"note\":null}");
+    const struct verify_order nowhere = {"/nowhere", false, true, 0};
+    buf_reset(&report);
+    ck_assert_uint_gt(verify_folder(&report, &nowhere), 0);
+    expect("\"served\":false");
+    expect("\"problems\":[{\"part\":\"config.json\",\"text\":\"");
+    expect("\"model\":null");
 }
 END_TEST
 
@@ -195,6 +212,7 @@ END_TEST
 
 int main(void) {
     TCase *c = tcase_create("verify");
+    tcase_add_test(c, a_report_for_programs_says_the_same);
     tcase_add_test(c, a_folder_that_is_fine_is_told_in_one_table);
     tcase_add_test(c, what_stands_beside_attention_has_a_line_of_its_own);
     tcase_add_test(c, a_file_that_is_no_json_is_told_by_file_place_and_reason);
