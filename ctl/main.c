@@ -53,7 +53,7 @@ static const struct command {
     bool asks_leader; // else the word is a folder
     bool json;        // has a form for programs
 } commands[] = {
-    {"bench", .alone = bench_command, .asks_leader = true},
+    {"bench", .alone = bench_command, .asks_leader = true, .json = true},
     {"chat", .with_word = chat_command, .about_word = ": needs a PROMPT", .asks_leader = true},
     {"experts", .alone = experts_command, .asks_leader = true},
     {"plan", .with_word = plan_command, .about_word = ": needs a FOLDER, the model's",
@@ -75,7 +75,8 @@ static int run_command(struct ctl *c, const char *name, const char *word) {
     const struct command *command = find_command(name);
     if (command == NULL) return refuse(name, ": unknown command");
     if (c->options.json && !command->json)
-        return refuse(name, ": has no --json (nor MOESAIC_JSON); status, plan and verify have");
+        return refuse(name,
+                      ": has no --json (nor MOESAIC_JSON); bench, plan, status and verify have");
     if (command->alone != NULL)
         return word == NULL ? command->alone(c) : refuse(name, ": takes no argument");
     if (word == NULL || (!command->asks_leader && word[0] == '\0'))

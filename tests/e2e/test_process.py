@@ -188,7 +188,7 @@ def test_names_that_would_break_json_do_not(tmp_path):
 def test_moectl_refuses_json_where_there_is_none(command):
     done = subprocess.run([BUILD / "moectl", *command, "--json"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"moectl: {command[0]}: has no --json (nor MOESAIC_JSON); status, plan and verify have; moectl --help lists all commands\n"
+    assert done.stderr == f"moectl: {command[0]}: has no --json (nor MOESAIC_JSON); bench, plan, status and verify have; moectl --help lists all commands\n"
 
 
 def test_moectl_does_not_print_another_servers_page():
