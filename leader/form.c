@@ -6,9 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
-#include "common/model/footprint.h"
 #include "leader/members_state.h"
-#include "leader/pages.h"
 
 static void send_form(struct members *m, const struct member *k) {
     Moesaic__Control__V1__Form f = MOESAIC__CONTROL__V1__FORM__INIT;
@@ -32,68 +30,6 @@ static void send_close(struct members *m, const struct member *k, const char *re
     down.kind_case = MOESAIC__CONTROL__V1__JOIN_DOWN__KIND_CLOSE_EPOCH;
     down.close_epoch = &c;
     members_send(m, k->peer, &down);
-}
-
-// What all slots can fill bounds the leader's accounts, of about a hundred bytes a block, where a
-// small model's blocks are small. It bounds the prefix cache as well, which could use more.
-static struct rank_room room_of_use(const struct leader_config *c) {
-    uint64_t most = (uint64_t)c->max_num_seqs * pages_needed(c->max_model_len);
-    if (c->kv_blocks_max != 0 && c->kv_blocks_max < most) most = c->kv_blocks_max;
-    return (struct rank_room){.kv_blocks = most < KV_BLOCKS_MAX ? (uint32_t)most : KV_BLOCKS_MAX,
-                              .snapshots =
-                                  c->snapshots_max != 0 ? c->snapshots_max : SNAPSHOTS_MAX};
-}
-
-static struct rank_room lesser(struct rank_room a, struct rank_room b) {
-    return (struct rank_room){.kv_blocks = a.kv_blocks < b.kv_blocks ? a.kv_blocks : b.kv_blocks,
-                              .snapshots = a.snapshots < b.snapshots ? a.snapshots : b.snapshots};
-}
-
-static void note_states(struct members *m) {
-    const struct model_spec *spec = m->config.leader->spec;
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        uint32_t stage = layout_place(&m->layout, i).stage;
-        m->ranks[i].keeps_states = footprint_state_bytes(spec, &m->layout, stage) > 0;
-    }
-}
-
-// Where a rank's memory is a share of what is free, the ranks of one machine measured the same
-// memory: the least of what they saw is divided among them. Snapshots take none of a rank without
-// states, whatever their number: it has no part of that.
-static void share_host(struct members *m, struct member *k) {
-    struct rank_room least = k->held;
-    uint32_t n_keeping = 0;
-    k->host_index = k->n_on_host = 0;
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        const struct member *other = &m->ranks[i];
-        if (strcmp(other->host, k->host) != 0) continue;
-        if (other < k) k->host_index++;
-        k->n_on_host++;
-        n_keeping += other->keeps_states;
-        least = lesser(least, other->held);
-    }
-    const struct leader_config *c = m->config.leader;
-    struct rank_room share = {.kv_blocks = least.kv_blocks / k->n_on_host,
-                              .snapshots = k->held.snapshots};
-    if (c->kv_cache_bytes != 0) share.kv_blocks = k->held.kv_blocks;
-    if (c->snapshot_bytes == 0 && k->keeps_states) share.snapshots = least.snapshots / n_keeping;
-    if (share.kv_blocks == 0) share.kv_blocks = 1;
-    if (share.snapshots > share.kv_blocks) share.snapshots = share.kv_blocks; // one each at most
-    k->room = lesser(share, room_of_use(c));
-}
-
-// The ranks of a DP group hold the same blocks, and states of the same sequences: as many as the
-// least of them.
-static void share_group(struct members *m) {
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        const struct layout_place place = layout_place(&m->layout, i);
-        struct member *first = &m->ranks[layout_rank(&m->layout, 0, place.dp, 0)];
-        first->room = lesser(first->room, m->ranks[i].room);
-    }
-    for (uint32_t i = 0; i < m->n_ranks; i++) {
-        const struct layout_place place = layout_place(&m->layout, i);
-        m->ranks[i].room = m->ranks[layout_rank(&m->layout, 0, place.dp, 0)].room;
-    }
 }
 
 static bool all_in(const struct members *m, enum member_state state) {
@@ -121,10 +57,7 @@ void form_begin_if_possible(struct members *m, int64_t now_ns) {
     m->epoch_since_ns = now_ns;
     log_event(LOG_INFO, "members", "group forming", log_uint("epoch", m->epoch),
               log_uint("ranks", m->n_ranks));
-    note_states(m);
-    for (uint32_t i = 0; i < m->n_ranks; i++)
-        share_host(m, &m->ranks[i]);
-    share_group(m);
+    share_rooms(m);
     for (uint32_t i = 0; i < m->n_ranks; i++) {
         struct member *k = &m->ranks[i];
         k->address_bytes = 0;

@@ -218,6 +218,8 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     k->bytes_sent = k->bytes_received = 0;
     m->counts.joined++;
     k->room = k->held = (struct rank_room){0};
+    k->memory_bytes = hello->memory_bytes;
+    k->memory_given = hello->memory_given;
     copy_text(k->kernels, sizeof k->kernels, hello->kernels);
     copy_text(k->host, sizeof k->host, hello->host);
     copy_text(k->name, sizeof k->name, hello->name);
@@ -260,6 +262,26 @@ static int check_shared(const struct members *m, const struct member *k, uint64_
     return 0;
 }
 
+// Sums over all ranks must not overflow.
+#define PART_BYTES_MAX (UINT64_C(1) << 51)
+static_assert(PART_BYTES_MAX <= UINT64_MAX / 4 / RANKS_MAX, "sums of what workers need");
+
+static int check_sizes(const Moesaic__Control__V1__Loaded *l, struct err_text *e) {
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } parts[] = {{"weight_bytes", l->weight_bytes},
+                 {"step_bytes", l->step_bytes},
+                 {"page_bytes", l->page_bytes},
+                 {"state_bytes", l->state_bytes}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (parts[i].bytes > PART_BYTES_MAX)
+            return err_set(e, ERR_PEER_PROTOCOL, "Loaded.%s %" PRIu64 " is above %" PRIu64,
+                           parts[i].name, parts[i].bytes, PART_BYTES_MAX);
+    }
+    return 0;
+}
+
 int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1__Loaded *loaded,
                 struct err_text *e) {
     uint32_t rank = member_rank(m, k);
@@ -280,6 +302,11 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
                        SNAPSHOTS_MAX);
     if (loaded->kv_blocks == 0)
         return err_set(e, ERR_PEER_REFUSED, "rank %u has no room for one KV block", rank);
+    err = check_sizes(loaded, e);
+    if (err != 0) return err;
+    k->step_bytes = loaded->step_bytes;
+    k->page_bytes = loaded->page_bytes;
+    k->state_bytes = loaded->state_bytes;
     k->shared_digest = loaded->shared_digest;
     k->experts_digest = loaded->experts_digest;
     k->held = (struct rank_room){.kv_blocks = loaded->kv_blocks, .snapshots = loaded->snapshots};

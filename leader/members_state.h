@@ -1,6 +1,6 @@
 // members_state.h: what is inside struct members. Only members.c (streams and states),
-// members_view.c (what others see of them), join.c (who may come in) and form.c (epochs) include
-// it.
+// members_view.c (what others see of them), join.c (who may come in), form.c (epochs) and share.c
+// (memory) include it.
 #ifndef MOESAIC_LEADER_MEMBERS_STATE_H
 #define MOESAIC_LEADER_MEMBERS_STATE_H
 
@@ -29,9 +29,13 @@ struct member {
     uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
     uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
-    struct rank_room held, room;    // what it said it can hold; what it is to use
-    bool keeps_states;              // some layer of its stage does
-    uint32_t host_index, n_on_host; // among those of the group that share its machine
+    uint64_t memory_bytes;            // that it saw when it started, or
+    bool memory_given;                // was told to have for itself
+    uint64_t step_bytes;              // that a step needs beside weights and pages
+    uint64_t page_bytes, state_bytes; // of one page and one snapshot; 0: it did not say
+    struct rank_room held, room;      // what it said it can hold; what it is to use
+    bool keeps_states;                // some layer of its stage does
+    uint32_t host_index, n_on_host;   // among those of the group that share its machine
     uint8_t address[FABRIC_ADDRESS_MAX];
     size_t address_bytes; // of this epoch, 0 until Formed
     // Of the rank, whoever has it:
@@ -106,6 +110,9 @@ int join_loaded(struct members *m, struct member *k, const Moesaic__Control__V1_
                 struct err_text *e);
 void join_pin_digests(
     struct members *m); // a group is ready: from now on only the same weights may come
+
+// share.c: how many pages and snapshots each rank is to have.
+void share_rooms(struct members *m);
 
 // form.c
 void form_begin_if_possible(struct members *m, int64_t now_ns);

@@ -272,6 +272,7 @@ static void say_hello(struct worker *w) {
     hello.kernels = (char *)w->ops->name;
     hello.n_cores = w->cores.n;
     hello.memory_bytes = w->memory_bytes;
+    hello.memory_given = w->config.memory_bytes != 0;
     hello.instance = w->instance;
     hello.name = w->name;
     hello.has_weights = w->loader.weights != NULL;
@@ -288,7 +289,7 @@ static void say_hello(struct worker *w) {
 
 // Pages and snapshots that this rank could hold if it were alone on its machine, as
 // proto/control.proto wants it.
-static int count_room(struct worker *w, struct err_text *e) {
+static int count_room(struct worker *w, Moesaic__Control__V1__Loaded *loaded, struct err_text *e) {
     const struct terms *t = &w->terms;
     struct model_config model = {.weights = w->loader.weights,
                                  .layout = &w->loader.request.layout,
@@ -307,8 +308,14 @@ static int count_room(struct worker *w, struct err_text *e) {
                         .snapshot_percent = t->snapshot_percent,
                         .message_bytes_max = fabric_message_bytes_max(w->config.fabric)};
     int rc = room_kv_blocks(&room, &w->kv_blocks_told, e);
-    if (rc == 0) w->snapshots_told = room_snapshots(&room, w->kv_blocks_told);
-    return rc;
+    if (rc != 0) return rc;
+    w->snapshots_told = room_snapshots(&room, w->kv_blocks_told);
+    loaded->kv_blocks = w->kv_blocks_told;
+    loaded->snapshots = w->snapshots_told;
+    loaded->step_bytes = model_step_bytes(&model, room.n_threads);
+    loaded->page_bytes = model_kv_block_bytes(&model);
+    loaded->state_bytes = model_state_bytes(&model);
+    return 0;
 }
 
 static int say_loaded(struct worker *w, struct err_text *e) {
@@ -317,10 +324,8 @@ static int say_loaded(struct worker *w, struct err_text *e) {
     if (w->terms.max_model_len > weights->spec->max_position)
         return err_set(e, ERR_PEER_PROTOCOL, "welcome.max_model_len %u is above the model's %u",
                        w->terms.max_model_len, weights->spec->max_position);
-    int rc = count_room(w, e);
+    int rc = count_room(w, &loaded, e);
     if (rc != 0) return rc;
-    loaded.kv_blocks = w->kv_blocks_told;
-    loaded.snapshots = w->snapshots_told;
     loaded.model_digest = w->loader.request.model_digest;
     loaded.shared_digest = weights->shared_digest;
     loaded.experts_digest = weights->experts_digest;
