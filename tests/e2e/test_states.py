@@ -1,6 +1,7 @@
 """test_states.py: the prefix cache of a model with recurrent layers, in two processes that are stages of a pipeline: what it saves is
 told, no digest depends on it, salts keep it apart, and a lost worker takes it along."""
 import json
+import re
 import shutil
 import struct
 
@@ -77,12 +78,27 @@ def test_prompts_begin_from_the_last_state_they_share(staged, without):
 
 
 def test_places_are_told(staged, without):
-    assert "prefix cache of states snapshots" in staged.leader.log()
+    told = re.search(r" info +leader leader: prefix cache of states snapshots (\d+) bytes_each (\d+)", staged.leader.log())
+    assert "prefix cache" not in without.leader.log(), "nobody asked for one"
     kv = requests.get(staged.url + "/status", timeout=10).json()["kv"]
     assert kv["snapshots"] > kv["snapshots_used"] > 0
+    assert int(told[1]) == kv["snapshots"]
+    assert int(told[1]) == (1 << 20) // int(told[2]), "as many as the memory of the worker with most of a state holds"
     assert staged.metric("moesaic_state_snapshots") == kv["snapshots"]
     assert staged.metric("moesaic_state_snapshots_used") == kv["snapshots_used"]
     assert without.metric("moesaic_state_snapshots") == 0
+
+
+@pytest.mark.parametrize("memory, says", [
+    ("0", r" info +leader leader: no prefix cache reason \"--state-cache-memory is 0\""),
+    ("1KiB", r" warn +leader leader: no prefix cache: no room for a snapshot of a state dp_groups 1 bytes_each \d+"),
+])
+def test_states_that_cannot_be_kept_are_told(model, memory, says):
+    flags = ["--served-model-name", "seedling", "--state-cache-memory", memory]
+    with Cluster(workers=1, model=model, leader_flags=flags) as cluster:
+        assert len(re.findall(says, cluster.leader.log())) == 1
+        assert len(re.findall("leader leader: .*prefix cache", cluster.leader.log())) == 1
+        assert [ask(cluster, 200)[0] for _ in range(2)] == [0, 0]
 
 
 def test_a_chat_goes_on_where_its_last_prompt_ended(staged):

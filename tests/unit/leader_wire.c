@@ -90,6 +90,8 @@ static void expect_wrong(const char *words) {
 
 START_TEST(wire_encode_says_all_of_a_plan) {
     struct wire_buffer b = {0};
+    seqs[1].from_snapshot = 5;
+    seqs[1].to_snapshot = 6;
     ck_assert_int_eq(wire_encode(wire, 7, 12, &plan, &b), 0);
     Moesaic__Step__V1__StepPlan *p = moesaic__step__v1__step_plan__unpack(NULL, b.bytes, b.data);
     ck_assert_ptr_nonnull(p);
@@ -102,6 +104,8 @@ START_TEST(wire_encode_says_all_of_a_plan) {
     ck_assert(!p->seqs[1]->token_from_slot);
     ck_assert_uint_eq(p->seqs[1]->tokens[2], 6);
     ck_assert_uint_eq(p->seqs[1]->blocks[0], 9);
+    ck_assert_uint_eq(p->seqs[1]->from_snapshot, 5);
+    ck_assert_uint_eq(p->seqs[1]->to_snapshot, 6);
     ck_assert_ptr_null(p->seqs[1]->sampling);
     ck_assert_uint_eq(p->seqs[2]->position, 2);
     moesaic__step__v1__step_plan__free_unpacked(p, NULL);
