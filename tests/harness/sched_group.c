@@ -194,6 +194,19 @@ void group_run(struct group *g) {
     group_check(g);
 }
 
+void group_run_losing(struct group *g, struct group_losses losses) {
+    while (sched_has_work(g->sched)) {
+        group_step(g);
+        group_check(g);
+        if (losses.n == 0 || group_draw(g, losses.one_in) != 0) continue;
+        sched_lose(g->sched, 0);
+        group_check(g);
+        group_form(g, losses.kv_blocks);
+        losses.n--;
+    }
+    group_run(g);
+}
+
 struct request *group_request(struct sink *k, uint64_t id, uint32_t n_prompt, uint32_t max_tokens) {
     struct request *r = request_create(n_prompt);
     for (uint32_t i = 0; i < n_prompt; i++)
@@ -242,6 +255,13 @@ void group_expect(const struct sink *k, const struct toy_answer *a) {
     ck_assert_uint_eq(k->n_tokens, a->n_tokens);
     ck_assert_mem_eq(k->tokens, a->tokens, a->n_tokens * sizeof a->tokens[0]);
     ck_assert_uint_eq(k->digest, a->digest);
+}
+
+void group_expect_all(const struct sink *sinks, struct toy_answer *answers, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        group_expect(&sinks[i], &answers[i]);
+        free(answers[i].tokens);
+    }
 }
 
 struct request *group_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,

@@ -55,6 +55,11 @@ bool group_plan(struct group *g);
 bool group_answer(struct group *g, uint32_t rank);
 void group_step(struct group *g); // plans all it can, and lets some rank answer
 void group_run(struct group *g);  // until nothing is left
+// The same, and n times on the way, at one step of `one_in`, the group is lost and forms anew.
+struct group_losses {
+    uint32_t n, one_in, kv_blocks;
+};
+void group_run_losing(struct group *g, struct group_losses losses);
 
 // A request of sink k, and one that is handed over at once.
 struct request *group_request(struct sink *k, uint64_t id, uint32_t n_prompt, uint32_t max_tokens);
@@ -69,5 +74,7 @@ struct request *group_whole(struct sink *k, uint64_t *id, uint32_t max_tokens,
                             struct toy_answer *a);
 // The sink heard this answer, once.
 void group_expect(const struct sink *k, const struct toy_answer *a);
+// n sinks heard theirs; frees the answers' tokens.
+void group_expect_all(const struct sink *sinks, struct toy_answer *answers, uint32_t n);
 
 #endif

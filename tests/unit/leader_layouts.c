@@ -183,10 +183,7 @@ START_TEST(stages_share_the_decodes_and_never_wait_for_a_token) {
         for (uint32_t i = 0; i < 10; i++)
             sched_submit(g.sched, group_whole(&sinks[i], &id, 30, &answers[i]), 0);
         run_staged(&g);
-        for (uint32_t i = 0; i < 10; i++) {
-            group_expect(&sinks[i], &answers[i]);
-            free(answers[i].tokens);
-        }
+        group_expect_all(sinks, answers, 10);
         group_finish(&g);
     }
 }
@@ -205,10 +202,7 @@ static void crowd_over_stages(uint32_t budget, uint32_t depth) {
         if (group_draw(&g, 3) == 0) group_step(&g);
     }
     group_run(&g);
-    for (uint32_t i = 0; i < CROWD; i++) {
-        group_expect(&sinks[i], &answers[i]);
-        free(answers[i].tokens);
-    }
+    group_expect_all(sinks, answers, CROWD);
     group_finish(&g);
 }
 

@@ -202,20 +202,8 @@ static uint64_t crowd(uint32_t n_ranks, uint32_t budget, uint32_t depth, uint64_
         sched_submit(g.sched, r, 0);
         if (group_draw(&g, 2) == 0) group_step(&g);
     }
-    uint32_t n_losses = 2;
-    while (sched_has_work(g.sched)) {
-        group_step(&g);
-        group_check(&g);
-        if (n_losses == 0 || group_draw(&g, 100) != 0) continue;
-        sched_lose(g.sched, 0);
-        group_form(&g, 18);
-        n_losses--;
-    }
-    group_run(&g);
-    for (uint32_t i = 0; i < CROWD; i++) {
-        group_expect(&sinks[i], &answers[i]);
-        free(answers[i].tokens);
-    }
+    group_run_losing(&g, (struct group_losses){.n = 2, .one_in = 100, .kv_blocks = 18});
+    group_expect_all(sinks, answers, CROWD);
     sched_count(g.sched, &counts);
     ck_assert_uint_gt(counts.prefix_hits, 0);
     ck_assert_uint_eq(counts.replay_mismatches + counts.requests_lost, 0);

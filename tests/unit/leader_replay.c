@@ -28,10 +28,7 @@ START_TEST(sched_preempts_the_newest_and_every_answer_stays_the_same) {
             for (uint32_t i = n_ended; i < 6; i++)
                 ck_assert_uint_eq(k[i].n_finishes, 0); // none before one that came earlier
         }
-        for (uint32_t i = 0; i < 6; i++) {
-            group_expect(&k[i], &a[i]);
-            free(a[i].tokens);
-        }
+        group_expect_all(k, a, 6);
         sched_count(g.sched, &counts);
         ck_assert_uint_ge(counts.preemptions, 4);
         ck_assert_uint_eq(counts.replays + counts.replay_mismatches, 0);
@@ -71,21 +68,8 @@ static uint64_t crowd_in_need(uint32_t n_ranks, uint32_t budget, uint32_t depth,
         toy_answer(r, VOCAB, &answers[i]);
         sched_submit(g.sched, r, 0);
     }
-    uint32_t n_losses = 3;
-    while (sched_has_work(g.sched)) {
-        group_step(&g);
-        group_check(&g);
-        if (n_losses == 0 || group_draw(&g, 60) != 0) continue;
-        sched_lose(g.sched, 0);
-        group_check(&g);
-        group_form(&g, 15);
-        n_losses--;
-    }
-    group_run(&g);
-    for (uint32_t i = 0; i < CROWD; i++) {
-        group_expect(&sinks[i], &answers[i]);
-        free(answers[i].tokens);
-    }
+    group_run_losing(&g, (struct group_losses){.n = 3, .one_in = 60, .kv_blocks = 15});
+    group_expect_all(sinks, answers, CROWD);
     sched_count(g.sched, &counts);
     ck_assert_uint_gt(counts.replays, 0);
     ck_assert_uint_eq(counts.replay_mismatches + counts.requests_lost, 0);

@@ -225,10 +225,7 @@ START_TEST(sched_serves_lower_priorities_first_and_preempts_the_highest) {
         for (uint32_t i = n_ended; i < 6; i++)
             ck_assert_uint_eq(k[order[i]].n_finishes, 0);
     }
-    for (uint32_t i = 0; i < 6; i++) {
-        group_expect(&k[i], &a[i]);
-        free(a[i].tokens);
-    }
+    group_expect_all(k, a, 6);
     group_run(&g);
     group_finish(&g);
 }
