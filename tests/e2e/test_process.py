@@ -184,7 +184,7 @@ def test_names_that_would_break_json_do_not(tmp_path):
         assert (done.returncode, done.stdout) == (code, "") and done.stderr.startswith("moectl: ")
 
 
-@pytest.mark.parametrize("command", [["chat", "Hi"], ["bench"], ["experts"], ["ready"]], ids=lambda c: c[0])
+@pytest.mark.parametrize("command", [["chat", "Hi"], ["experts"], ["ready"]], ids=lambda c: c[0])
 def test_moectl_refuses_json_where_there_is_none(command):
     done = subprocess.run([BUILD / "moectl", *command, "--json"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
