@@ -51,10 +51,11 @@ static int check_attention(const struct model_spec *s, struct err_text *e) {
                        "num_attention_heads %u is not a multiple of num_key_value_heads %u",
                        s->n_heads, s->n_kv_heads);
     if (s->rope.dim == 0 || s->rope.dim % 2 != 0 || s->rope.dim > s->head_dim)
-        return err_set(e, ERR_FATAL_MODEL,
-                       "head_dim %u with %u rotary dimensions: rotary embedding needs an even "
-                       "number, at most head_dim",
-                       s->head_dim, s->rope.dim);
+        return err_set(
+            e, ERR_FATAL_MODEL,
+            "head_dim %u with %u rotary dimensions (partial_rotary_factor, rotary_dim or "
+            "qk_rope_head_dim): rotary embedding needs an even number, at most head_dim",
+            s->head_dim, s->rope.dim);
     if (!(s->norm_eps > 0 && s->norm_eps < 1))
         return err_set(e, ERR_FATAL_MODEL, "rms_norm_eps is %g, not between 0 and 1",
                        (double)s->norm_eps);
@@ -125,13 +126,20 @@ static int check_compress(const struct model_spec *s, struct err_text *e) {
         {"index_topk", c->top_k, 1, POSITIONS_MAX},
     };
     if (c->csa_rate == 0) return 0;
-    if (!rate_fits(c->csa_rate) || !rate_fits(c->hca_rate))
+    if (!rate_fits(c->csa_rate))
         return err_set(e, ERR_FATAL_MODEL,
-                       "compress_rates %u and %u: each must divide %d or be a multiple of it",
-                       c->csa_rate, c->hca_rate, KV_BLOCK_TOKENS);
+                       "compress_rates.compressed_sparse_attention (compress_rate_csa) %u must "
+                       "divide %d or be a multiple of it",
+                       c->csa_rate, KV_BLOCK_TOKENS);
+    if (!rate_fits(c->hca_rate))
+        return err_set(e, ERR_FATAL_MODEL,
+                       "compress_rates.heavily_compressed_attention (compress_rate_hca) %u must "
+                       "divide %d or be a multiple of it",
+                       c->hca_rate, KV_BLOCK_TOKENS);
     if (c->rope.dim != s->rope.dim)
         return err_set(e, ERR_FATAL_MODEL,
-                       "the two rotary embeddings rotate %u and %u dimensions of a head",
+                       "the two rotary embeddings rotate %u and %u dimensions of a head "
+                       "(partial_rotary_factor, qk_rope_head_dim)",
                        s->rope.dim, c->rope.dim);
     return check_sizes(rules, sizeof rules / sizeof *rules, e);
 }
@@ -151,13 +159,15 @@ static int check_hyper(const struct model_spec *s, struct err_text *e) {
 }
 
 // Extreme settings could make frequencies that are no numbers, and answers with them.
-static int check_rope(const struct rope_spec *rope, uint32_t max_position, struct err_text *e) {
+// theta names the key of its base.
+static int check_rope(const struct rope_spec *rope, const char *theta, uint32_t max_position,
+                      struct err_text *e) {
     float inv_freq[HEAD_DIM_MAX / 2];
     const uint32_t lengths[] = {1, max_position};
     if (!isfinite(rope->theta) || rope->theta <= 0)
-        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g, not above 0", (double)rope->theta);
+        return err_set(e, ERR_FATAL_MODEL, "%s is %g, not above 0", theta, (double)rope->theta);
     if (rope->kind == ROPE_YARN && rope->theta <= 1)
-        return err_set(e, ERR_FATAL_MODEL, "rope_theta is %g; YaRN needs more than 1",
+        return err_set(e, ERR_FATAL_MODEL, "%s is %g; YaRN needs more than 1", theta,
                        (double)rope->theta);
     if (!isfinite(rope->attention) || !isfinite(rope->long_attention))
         return err_set(e, ERR_FATAL_MODEL, "the factor of the rotary embedding is not finite");
@@ -167,17 +177,16 @@ static int check_rope(const struct rope_spec *rope, uint32_t max_position, struc
             finite = finite && isfinite(inv_freq[i]);
         if (!finite)
             return err_set(e, ERR_FATAL_MODEL,
-                           "rope_theta %g and the settings beside it give frequencies that are not "
-                           "finite",
-                           (double)rope->theta);
+                           "%s %g and the settings beside it give frequencies that are not finite",
+                           theta, (double)rope->theta);
     }
     return 0;
 }
 
 static int check_ropes(const struct model_spec *s, struct err_text *e) {
-    int rc = check_rope(&s->rope, s->max_position, e);
+    int rc = check_rope(&s->rope, "rope_theta", s->max_position, e);
     if (rc != 0 || s->compress.csa_rate == 0) return rc;
-    return check_rope(&s->compress.rope, s->max_position, e);
+    return check_rope(&s->compress.rope, "compress_rope_theta", s->max_position, e);
 }
 
 // Enough experts must be left when groups are out.

@@ -143,7 +143,7 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         {"{\"num_hidden_layers\": 1, \"mlp_layer_types\": [\"dense\"]}", "mlp_layer_types[0]"},
         {"{\"compress_rates\": [4]}", "compress_rates must be an object"},
         {"{\"compress_rates\": {}}", "compressed_sparse_attention is missing"},
-        {"{\"compress_rate_csa\": 3}", "compress_rates 3"},
+        {"{\"compress_rate_csa\": 3}", "(compress_rate_csa) 3 must divide 16"},
         {"{\"num_key_value_heads\": 2}", "num_key_value_heads must be 1"},
         {"{\"n_shared_experts\": 2}", "n_shared_experts"},
         {"{\"norm_topk_prob\": false}", "norm_topk_prob"},
