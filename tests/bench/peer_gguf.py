@@ -1,7 +1,7 @@
 """peer_gguf.py: writes the weights of a Qwen3-MoE folder (one safetensors file of BF16, such as make_model.py's or models/seedling) as GGUF, for
-peer.py: the same numbers, in the type that is named.
+peer.py: the same numbers, in the type that is named (f16 keeps all of bf16 but what is below 6e-5; q8_0 rounds).
 
-    python tests/bench/peer_gguf.py FOLDER FILE.gguf bf16|f32|q8_0
+    python tests/bench/peer_gguf.py FOLDER FILE.gguf bf16|f16|f32|q8_0
 
 Needs the packages numpy and gguf. Text is no matter here (prompts are ids), so the merges of the tokenizer are left as they are found.
 """
@@ -13,7 +13,10 @@ import sys
 import gguf
 import numpy as np
 
-TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "f32": gguf.GGMLQuantizationType.F32, "q8_0": gguf.GGMLQuantizationType.Q8_0}
+TYPES = {"bf16": gguf.GGMLQuantizationType.BF16, "f16": gguf.GGMLQuantizationType.F16, "f32": gguf.GGMLQuantizationType.F32,
+         "q8_0": gguf.GGMLQuantizationType.Q8_0}
+FILES = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16, "f32": gguf.LlamaFileType.ALL_F32,
+         "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}
 LAYER = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
          "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "input_layernorm": "attn_norm",
          "post_attention_layernorm": "ffn_norm", "mlp.gate": "ffn_gate_inp"}
@@ -89,7 +92,7 @@ def main(folder, path, kind):
     out = gguf.GGUFWriter(path, "qwen3moe", use_temp_file=False)
     write_head(out, config)
     write_tokenizer(out, folder, config)
-    out.add_file_type({"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f32": gguf.LlamaFileType.ALL_F32, "q8_0": gguf.LlamaFileType.MOSTLY_Q8_0}[kind])
+    out.add_file_type(FILES[kind])
     for name, values in tensors(read_folder(folder), config):
         plain = values.ndim == 1 or name.endswith("ffn_gate_inp")
         to = TYPES["f32"] if plain else TYPES[kind]

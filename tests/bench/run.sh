@@ -1,6 +1,6 @@
 #!/bin/bash
 # Prints what `make bench` promises, as CSV blocks: tokens/s over HTTP for 1, 2 and 4 workers at 1, 8 and 64 requests at once,
-# where a step's time goes, and the kernels and the forward pass alone. Numbers are for reading; one thing is checked: answers with the
+# where a step's time goes, the kernels and the forward pass alone, and the same beside llama-server where PEER_LLAMA_SERVER names one. Numbers are for reading; one thing is checked: answers with the
 # prefix cache have the digests of those without.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -84,3 +84,6 @@ for bench in "$bin"/bench_*; do
     printf '\n# %s\n' "$(basename "$bench")"
     "$bench"
 done
+
+printf '\n# beside llama-server\n'
+python3 tests/bench/peer.py
