@@ -168,10 +168,8 @@ static void answer(struct serve_token *out, const struct way *way, enum dtype kv
 START_TEST(a_long_request_has_one_answer_with_pages_of_every_format) {
     static const struct way ways[] = {
         {"auto", 1, 1, 1, {.chunk = PROMPT, .n_together = 1}},
-        // Few chunks and, in the pipeline, one thread: each handing over between threads may wait
-        // for a core. Where windows are cut makes no difference above.
-        {"auto", 2, 1, 2, {.chunk = 1297, .mixed = true, .n_together = 1, .page_seed = 5}},
-        {"avx2", 2, 2, 1, {.chunk = 1650, .n_together = 1}},
+        {"auto", 2, 1, 2, {.chunk = 297, .mixed = true, .n_together = 1, .page_seed = 5}},
+        {"avx2", 2, 2, 2, {.chunk = 650, .n_together = 1}},
     };
     const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_E4M3, DTYPE_I8};
     struct serve_token first[ANSWER], other[ANSWER];
