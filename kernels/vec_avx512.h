@@ -118,8 +118,8 @@ INLINE vec vec_from_int8(__m128i b) {
 #define TILE_ROWS 8
 #define TILE_PANELS(rows) ((rows) <= 4 ? 4 : 2)
 
-// Whether many queries share one float32 copy of keys and values of a type: only of that which takes
-// long to turn into numbers; others are turned beside the sums as quickly.
+// Whether many queries share one float32 copy of keys and values of a type: only of that which
+// takes long to turn into numbers; others are turned beside the sums as quickly.
 #define COPIES_PAY(dtype) ((dtype) == DTYPE_E4M3)
 
 // Vectors whose exp are taken beside each other: enough to hide how long a step takes.
