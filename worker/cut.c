@@ -45,8 +45,10 @@ static void narrow(struct span *s, const struct cut_list *list) {
         counts[from_low >> shift]++;
     }
     uint32_t digit = 0;
-    for (; sums[digit] < s->wanted; digit++)
+    for (; sums[digit] < s->wanted; digit++) {
         s->wanted -= sums[digit];
+        check(digit + 1 < DIGITS); // the sum of all is what is wanted or more
+    }
     uint32_t below = digit << shift, last = (1u << shift) - 1;
     s->low += below;
     s->high = s->low + (width - below < last ? width - below : last);
@@ -70,11 +72,13 @@ static uint64_t end_among_few(const struct span *s, const struct cut_list *list)
         if (key_of(list, i) - s->low > s->high - s->low) continue;
         insert(sorted, n++, (struct pair){list->items[i], weight_of(list, i)});
     }
-    uint64_t sum = sorted[0].weight;
-    uint32_t last = 0;
-    while (sum < s->wanted)
-        sum += sorted[++last].weight;
-    return sorted[last].item;
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        sum += sorted[i].weight;
+        if (sum >= s->wanted) return sorted[i].item;
+    }
+    check(!"the sum of all is what is wanted or more");
+    return 0;
 }
 
 // Of one value: ids ascend already.

@@ -373,8 +373,11 @@ void sample_row(const struct kernel_ops *ops, const struct sample_row *row,
     out->logprob = 0.0f;
     out->nonfinite = !row_maxima(row->logits, row->vocab, scratch->maxima, &max);
     if (out->nonfinite) return;
-    if (row->chosen_by != row->logits)
+    if (row->chosen_by != row->logits) {
         row_maxima(row->chosen_by, row->vocab, scratch->maxima, &max);
+        out->nonfinite = max == -INFINITY; // nothing is left to choose
+        if (out->nonfinite) return;
+    }
     out->token = sample_token(&choice, max);
     if (!row->params->want_logprob && row->params->n_logprobs == 0) return;
     ops->log_sum_exp(row->logits, row->vocab, &max, &lse);

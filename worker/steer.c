@@ -40,15 +40,24 @@ static int check_words(const Moesaic__Step__V1__Steering *pb, struct err_text *e
                : err_set(e, ERR_PEER_PROTOCOL, "steering.word_ids: %zu belong to no word", left);
 }
 
+// Far above what clients may ask, and so far below the largest float that no sum of such terms and
+// no product with a count leaves the finite numbers.
+#define TERM_MAX 0x1p64f
+
+static bool is_term(float x) {
+    return x >= -TERM_MAX && x <= TERM_MAX; // false when it is no number
+}
+
 static int check_numbers(const Moesaic__Step__V1__Steering *pb, struct err_text *e) {
-    if (!isfinite(pb->presence_penalty) || !isfinite(pb->frequency_penalty))
-        return err_set(e, ERR_PEER_PROTOCOL, "steering: a penalty is not finite");
-    if (!(pb->repetition_penalty >= 0 && isfinite(pb->repetition_penalty)))
-        return err_set(e, ERR_PEER_PROTOCOL, "steering.repetition_penalty %g is not at least 0",
+    if (!is_term(pb->presence_penalty) || !is_term(pb->frequency_penalty))
+        return err_set(e, ERR_PEER_PROTOCOL, "steering: a penalty is not finite or beyond 2^64");
+    if (!(pb->repetition_penalty >= 0 && pb->repetition_penalty <= TERM_MAX))
+        return err_set(e, ERR_PEER_PROTOCOL, "steering.repetition_penalty %g is not in [0, 2^64]",
                        (double)pb->repetition_penalty);
     for (size_t i = 0; i < pb->n_bias; i++) {
-        if (!isfinite(pb->bias[i]))
-            return err_set(e, ERR_PEER_PROTOCOL, "steering.bias[%zu] is not finite", i);
+        if (!is_term(pb->bias[i]))
+            return err_set(e, ERR_PEER_PROTOCOL, "steering.bias[%zu] is not finite or beyond 2^64",
+                           i);
     }
     return 0;
 }

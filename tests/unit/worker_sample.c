@@ -174,7 +174,7 @@ static Moesaic__Step__V1__Sampling random_params(uint32_t vocab) {
     p.prompt_index = (uint32_t)next_random();
     if (next_random() % 2)
         p.top_k = 1 + (uint32_t)(next_random() % (next_random() % 2 ? 50 : vocab + 3));
-    if (next_random() % 2) p.top_p = random_unit();
+    if (next_random() % 2) p.top_p = random_unit() * (next_random() % 4 == 0 ? 0x1p-9f : 1.0f);
     if (next_random() % 3 == 0) p.min_p = random_unit() * 0.5f;
     return p;
 }
@@ -247,6 +247,8 @@ START_TEST(the_far_tail_is_drawn_as_the_full_sort_draws_it) {
         fill_tail(20000, i % 3);
         Moesaic__Step__V1__Sampling p = params_of(i % 3 < 2 ? 1.0f : 0.01f);
         if (i % 2) p.top_p = 0x1.fffffep-1f;
+        if (i / 6 % 3 == 1) p.top_k = 19999;
+        if (i / 6 % 3 == 2) p.min_p = 0x1.8p-32f; // between two weights
         uint32_t token = sample(20000, positions[i % POSITIONS], &p).token;
         ck_assert_uint_eq(token, plain_sample(logits, 20000, positions[i % POSITIONS], &p));
         n_tail += token != 19999;
@@ -471,6 +473,11 @@ START_TEST(what_is_not_finite_is_never_sampled) {
     struct seq_result r = sample(1002, 0, &p);
     ck_assert(!r.nonfinite);
     ck_assert_uint_eq(r.token, 3);
+    for (uint32_t id = 0; id < 1002; id++)
+        steered[id] = -INFINITY;
+    struct sample_row row = {logits, steered, 1002, 0, &p};
+    sample_row(ops, &row, &sample_memory, &r);
+    ck_assert(r.nonfinite);
 }
 END_TEST
 

@@ -166,9 +166,18 @@ START_TEST(a_wrong_steering_is_refused_by_its_field) {
     pb.bias = (float[]){NAN};
     pb.bias_ids = (uint32_t[]){1};
     assert_refused("bias[0]");
+    // Finite, but what is made of them need not be.
+    pb.n_bias = pb.n_bias_ids = 1;
+    pb.bias = (float[]){-3e38f};
+    pb.bias_ids = (uint32_t[]){1};
+    assert_refused("bias[0]");
     pb.presence_penalty = INFINITY;
     assert_refused("penalty");
+    pb.frequency_penalty = 3e38f;
+    assert_refused("penalty");
     pb.repetition_penalty = -1;
+    assert_refused("repetition_penalty");
+    pb.repetition_penalty = NAN;
     assert_refused("repetition_penalty");
     pb.n_word_lengths = 1;
     pb.word_lengths = (uint32_t[]){0};
