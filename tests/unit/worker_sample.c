@@ -335,6 +335,25 @@ START_TEST(equal_logits_are_kept_from_the_lowest_id_on) {
 }
 END_TEST
 
+// A top-p just above a token's share wants one more, however little above.
+START_TEST(top_p_counts_in_steps_of_2_to_minus_32) {
+    enum { N = 1024 };
+    uint32_t n_second = 0;
+    for (uint32_t i = 0; i < N; i++)
+        logits[i] = 2.0f;
+    Moesaic__Step__V1__Sampling p = params_of(1.0f);
+    for (uint32_t position = 0; position < 50; position++) {
+        p.top_p = 0x1p-10f;
+        ck_assert_uint_eq(sample(N, position, &p).token, 0);
+        p.top_p = 0x1p-10f + 0x1p-32f;
+        uint32_t token = sample(N, position, &p).token;
+        ck_assert_uint_eq(token, random_of(position, &p) >> 31);
+        n_second += token;
+    }
+    ck_assert_uint_gt(n_second, 0);
+}
+END_TEST
+
 START_TEST(one_id_that_is_not_masked_is_drawn) {
     enum { N = 1500 };
     static const uint32_t left[] = {0, 511, 512, 1023, 1499};
@@ -519,6 +538,7 @@ int main(void) {
     tcase_add_test(tests, where_a_sum_is_divided_changes_nothing);
     tcase_add_test(tests, filters_that_keep_all_change_nothing);
     tcase_add_test(tests, equal_logits_are_kept_from_the_lowest_id_on);
+    tcase_add_test(tests, top_p_counts_in_steps_of_2_to_minus_32);
     tcase_add_test(tests, one_id_that_is_not_masked_is_drawn);
     tcase_add_test(tests, temperatures_of_any_size_follow_the_contract);
     tcase_add_test(tests, draws_follow_the_distribution);
