@@ -234,7 +234,8 @@ def test_addresses_that_are_none_end_nobody(build):
         assert "address of 4096 bytes" in refused(b"a" * 4096)
         assert "not one of UCX" in refused(b"a" * 100)
         assert "it runs UCX 9.9.9" in refused(real[:4] + bytes([9, 9, 9, 0]) + real[8:])
-        version = real[:8]
+        assert "runs with another UCX_MM_FIFO_SIZE" in refused(real[:8] + bytes(b ^ 1 for b in real[8:16]) + real[16:])
+        version = real[:16]
         bent = [real[:-1], real + b"\0", version + b"\0" * 60, version + b"\xff" * 60]
         for address in bent + [version + draw.randbytes(draw.randrange(1, 300)) for _ in range(3)]:
             assert "garbled" in refused(address), address

@@ -248,7 +248,7 @@ def test_every_stream_option_is_decided(client, document):
 
 OURS = {"ChatCompletion": {"seed", "prompt_logprobs"}, "ChatCompletionChunk": {"seed"}, "Completion": {"seed"},
         "Choice": {"stop_reason", "digest", "token_ids"}, "CompletionChoice": {"stop_reason", "digest", "token_ids", "prompt_logprobs"},
-        "Model": {"root", "parent", "max_model_len", "permission"}}
+        "Model": {"root", "parent", "max_model_len", "meta", "permission"}}
 # What only other kinds of answers have: tools, audio, searches, moderation, tiers, padding, and counts of tokens that do not occur here.
 ABSENT = {"ChatCompletion": {"metadata", "service_tier", "moderation"},
           "ChatCompletionChunk": {"obfuscation", "service_tier", "moderation", "usage"},
