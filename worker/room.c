@@ -44,11 +44,11 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
     uint32_t n = model_kv_blocks_fit(c, bytes);
     if (n == 0)
         return err_set(e, ERR_FATAL_CONFIG,
-                       "not one KV page fits: memory %" PRIu64 " bytes, weights %" PRIu64
-                       ", step %" PRIu64 " (lower max-num-batched-tokens %u or max-num-seqs %u), "
-                       "KV %" PRIu64 " bytes or %u per cent",
-                       r->memory_bytes, weights, step, c->rows_max, c->n_slots, r->kv_bytes,
-                       r->kv_percent);
+                       "not one KV page of %" PRIu64 " bytes fits: of memory %" PRIu64
+                       " bytes, weights take %" PRIu64 ", a step %" PRIu64
+                       " (lower max-num-batched-tokens %u or max-num-seqs %u), and KV pages get "
+                       "%" PRIu64,
+                       page, r->memory_bytes, weights, step, c->rows_max, c->n_slots, bytes);
     *kv_blocks = n;
     return 0;
 }
