@@ -122,11 +122,12 @@ static void compare_row(struct cost *c, const float *got, const float *want) {
 
 static const struct {
     enum dtype dtype;
-    double off_most, agree_least; // half as bad again as what was measured of other texts
+    // What was measured, and half of it again; where no token differed, one of the 1,552 may.
+    double off_most, agree_least;
 } formats[] = {
-    {DTYPE_BF16, 0.015, 0.995},
-    {DTYPE_E4M3, 0.075, 0.985},
-    {DTYPE_I8, 0.028, 0.99},
+    {DTYPE_BF16, 0.003, 0.9993},
+    {DTYPE_E4M3, 0.086, 0.994},
+    {DTYPE_I8, 0.025, 0.9993},
 };
 
 static void report(enum dtype dtype, const struct cost *c, double *off, double *agree) {
