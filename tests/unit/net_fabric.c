@@ -280,47 +280,6 @@ START_TEST(traffic_within_a_tp_group_is_rows_only) {
 }
 END_TEST
 
-#define UNIT_BYTES 200
-#define UNITS_MAX 5200 // the limit of a message holds a few more
-
-static void check_pieces(const struct fabric_msg *m, uint32_t seed, size_t n_units) {
-    size_t at = 0, bytes = 72 + n_units * UNIT_BYTES;
-    struct fabric_piece first = fabric_pieces(m);
-    for (const struct fabric_piece *p = &first; p != NULL; p = p->next) {
-        check(((uintptr_t)p->data & 63) == 0 && p->bytes <= bytes - at);
-        check((p->bytes - (p == &first ? 72 : 0)) % UNIT_BYTES == 0);
-        for (size_t i = 0; i < p->bytes; i++)
-            check(p->data[i] == pattern(at + i, seed));
-        at += p->bytes;
-    }
-    check(at == bytes);
-}
-
-static void units_body(struct fabric_peer *p) {
-    static const size_t sizes[] = {0, 1, 4, 5, 300, 2000, UNITS_MAX / 2, UNITS_MAX};
-    static uint8_t data[PEERS_MAX][72 + UNITS_MAX * UNIT_BYTES];
-    uint8_t *own = data[p->index];
-    uint32_t other = 1 - p->index;
-    fill(own, sizeof data[0], p->index);
-    for (uint32_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        struct fabric_part part = {own, 72, own + 72, sizes[i] * UNIT_BYTES, UNIT_BYTES};
-        uint64_t tag = fabric_tag(FABRIC_TEST, i, 0);
-        struct fabric_msg m;
-        check(fabric_send(p->fabric, other, tag, &part) == 0);
-        check(recv_test(p, other, i, 20, &m) == 0);
-        check_pieces(&m, other, sizes[i]);
-        fabric_release(p->fabric, &m);
-        check(fabric_flush(p->fabric, peer_in(p, 20)) == 0);
-    }
-}
-
-START_TEST(messages_of_units_arrive_in_pieces_that_cut_none) {
-    open_group(_i, 2);
-    peers_run(&all, units_body);
-    close_group();
-}
-END_TEST
-
 START_TEST(exchange_brings_every_part_to_its_rank) {
     for (uint32_t n_ranks = 1; n_ranks <= 4; n_ranks++) {
         open_group(_i, n_ranks + 1);
@@ -582,7 +541,6 @@ int main(void) {
     tcase_add_loop_test(t, polls_and_deadlines_end_in_time, 0, VARIANTS);
     tcase_add_loop_test(t, wakes_end_only_waits_that_ask_for_them, 0, VARIANTS);
     tcase_add_loop_test(t, a_message_ends_a_wait_that_also_waits_for_wakes, 0, VARIANTS);
-    tcase_add_loop_test(t, messages_of_units_arrive_in_pieces_that_cut_none, 0, VARIANTS);
     tcase_add_loop_test(t, exchange_brings_every_part_to_its_rank, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_is_counted_by_kind_and_rows_apart_from_heads, 0, VARIANTS);
     tcase_add_loop_test(t, traffic_within_a_tp_group_is_rows_only, 0, VARIANTS);
