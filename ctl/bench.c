@@ -26,9 +26,9 @@ static void count_answer(struct row *r, const struct answer *a) {
     }
     r->prompt_tokens += a->prompt_tokens;
     r->completion_tokens += a->completion_tokens;
-    if (a->first_ns == 0) return;
-    r->first_ms[r->n_first++] = (double)(a->first_ns - a->start_ns) / 1e6;
-    if (a->completion_tokens > 1)
+    int64_t first_ns = a->first_ns != 0 ? a->first_ns : a->end_ns; // an answer without text
+    r->first_ms[r->n_first++] = (double)(first_ns - a->start_ns) / 1e6;
+    if (a->first_ns != 0 && a->completion_tokens > 1)
         r->gap_ms[r->n_gap++] =
             (double)(a->last_ns - a->first_ns) / 1e6 / (a->completion_tokens - 1);
 }

@@ -10,8 +10,11 @@
 #include "common/base/check.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
+#include "ctl/cell.h"
 
 #define BODY_BYTES_MAX ((size_t)64 << 20)
+#define SHOWN_COLUMNS 400
+#define SHOWN_BYTES 401
 
 // A growing byte buffer that is always NUL-terminated.
 struct bytes {
@@ -64,6 +67,15 @@ static void say_unreached(const struct ctl *c, CURLcode code, const char *detail
              hint_of(c, code, details));
 }
 
+// A server's words as a person may see them: none of them drives a terminal. Cut to SHOWN_COLUMNS.
+static void show(char *out, size_t cap, const char *text) {
+    struct buf shown = {0};
+    cell_text(&shown, text, cell_width(text) > SHOWN_COLUMNS ? SHOWN_COLUMNS : 0);
+    snprintf(out, cap, "%.*s", shown.failed ? 0 : (int)shown.bytes,
+             shown.bytes > 0 ? shown.data : "");
+    buf_finish(&shown);
+}
+
 // The message inside an error body. One without is another program's: a proxy's page, often.
 static void say_refused(long status, const char *body, char *text, size_t cap) {
     json_t *parsed = body != NULL ? json_loads(body, 0, NULL) : NULL;
@@ -71,7 +83,9 @@ static void say_refused(long status, const char *body, char *text, size_t cap) {
         json_string_value(json_object_get(json_object_get(parsed, "error"), "message"));
     if (message == NULL) message = json_string_value(json_object_get(parsed, "state"));
     if (message == NULL) message = "not the answer of a leader; is --url right?";
-    snprintf(text, cap, "%.400s (HTTP status %ld)", message, status);
+    char shown[SHOWN_BYTES];
+    show(shown, sizeof shown, message);
+    snprintf(text, cap, "%s (HTTP status %ld)", shown, status);
     json_decref(parsed);
 }
 
@@ -184,10 +198,16 @@ int client_find_vocab(struct ctl *c, uint32_t *vocab, struct err_text *e) {
     }
     json_decref(list);
     mem_free(body);
-    if (n < 1 || n > VOCAB_MAX)
+    char shown[SHOWN_BYTES];
+    show(shown, sizeof shown, c->model);
+    if (n < 1)
         return err_set(e, ERR_FATAL_CONFIG,
-                       "/v1/models does not say how many ids %.200s has; --vocab-size does",
-                       c->model);
+                       "/v1/models does not say how many ids %s has; --vocab-size does", shown);
+    if (n > VOCAB_MAX)
+        return err_set(e, ERR_FATAL_CONFIG,
+                       "/v1/models: %s has %" JSON_INTEGER_FORMAT
+                       " ids, more than %d; --vocab-size says from how many of them to draw",
+                       shown, n, VOCAB_MAX);
     *vocab = (uint32_t)n;
     return 0;
 }
@@ -226,7 +246,7 @@ static void take_event(struct stream *s, const char *data) {
     const json_t *usage = json_object_get(event, "usage");
     if (error != NULL) {
         const char *message = json_string_value(json_object_get(error, "message"));
-        snprintf(a->error, sizeof a->error, "%s", message != NULL ? message : data);
+        show(a->error, sizeof a->error, message != NULL ? message : data);
     }
     if (json_is_object(usage)) {
         a->prompt_tokens = (uint32_t)json_integer_value(json_object_get(usage, "prompt_tokens"));
@@ -262,15 +282,17 @@ static size_t on_stream(char *data, size_t size, size_t n, void *context) {
 }
 
 static char *request_body(const struct ctl *c, const struct answer *a) {
-    json_t *request =
-        json_pack("{s:s, s:b, s:{s:b}, s:f, s:I, s:i, s:b}", "model", c->model, "stream", 1,
-                  "stream_options", "include_usage", 1, "temperature",
-                  (double)c->options.temperature, "seed", (json_int_t)a->seed, "max_tokens",
-                  (int)a->max_tokens, "ignore_eos", (int)c->options.ignore_eos);
+    json_t *request = json_pack("{s:s, s:b, s:{s:b}, s:f, s:I, s:i}", "model", c->model, "stream",
+                                1, "stream_options", "include_usage", 1, "temperature",
+                                (double)c->options.temperature, "seed", (json_int_t)a->seed,
+                                "max_tokens", (int)a->max_tokens);
     json_t *prompt = a->drawn != NULL
                          ? drawn_ids(a->drawn, a->number)
                          : json_pack("[{s:s, s:s}]", "role", "user", "content", a->prompt);
     int rc = json_object_set_new(request, a->drawn != NULL ? "prompt" : "messages", prompt);
+    // Not OpenAI's: a strict server refuses the name, whatever its value.
+    if (rc == 0 && c->options.ignore_eos)
+        rc = json_object_set_new(request, "ignore_eos", json_true());
     char *text = rc == 0 ? json_dumps(request, JSON_COMPACT) : NULL;
     json_decref(request);
     return text;

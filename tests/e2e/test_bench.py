@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -13,8 +14,8 @@ from cluster import BUILD, Cluster
 PREFIX, OWN, TOKENS = 40, 9, 3
 
 
-def bench(url, *flags):
-    return subprocess.run([BUILD / "moectl", "bench", "--url", url, "--max-tokens", str(TOKENS), "--ignore-eos", *map(str, flags)],
+def bench(url, *flags, ignore_eos="--ignore-eos"):
+    return subprocess.run([BUILD / "moectl", "bench", "--url", url, "--max-tokens", str(TOKENS), ignore_eos, *map(str, flags)],
                           capture_output=True, text=True, timeout=120)
 
 
@@ -29,7 +30,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        model = {"id": "another", "object": "model", **({"meta": {"n_vocab": self.server.vocab}} if self.server.vocab else {})}
+        model = {"id": self.server.model, "object": "model", **({"meta": {"n_vocab": self.server.vocab}} if self.server.vocab else {})}
         self.send_response(200)
         self.end_headers()
         self.wfile.write(json.dumps({"object": "list", "data": [model]}).encode())
@@ -39,8 +40,9 @@ class Foreign(http.server.BaseHTTPRequestHandler):
         self.server.asked.append((self.path, request))
         self.send_response(200)
         self.end_headers()
+        time.sleep(self.server.seconds)
         usage = {"prompt_tokens": len(request["prompt"]), "completion_tokens": request["max_tokens"]}
-        for event in ({"choices": [{"index": 0, "text": " a", "finish_reason": None}]},
+        for event in ({"choices": [{"index": 0, "text": self.server.text, "finish_reason": None}]},
                       {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}, {"choices": [], "usage": usage}):
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
         self.wfile.write(b"data: [DONE]\n\n")
@@ -49,7 +51,7 @@ class Foreign(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def foreign():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Foreign)
-    server.vocab, server.asked = 500, []
+    server.vocab, server.asked, server.model, server.text, server.seconds = 500, [], "another", " a", 0
     server.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -91,6 +93,28 @@ def test_the_vocabulary_is_the_servers_or_given(foreign):
     result = bench(foreign.url, "--random-input-len", OWN, "--concurrency", 1, "--requests", 1)
     assert result.returncode == 2 and "--vocab-size" in result.stderr and foreign.asked == []
     assert set(sum(prompts(foreign, "--vocab-size", 2, "--concurrency", 1, "--requests", 2), [])) == {0, 1}
+
+
+@pytest.mark.parametrize("flags", [["--concurrency", 1, "--requests", 3], ["--rate", 20, "--duration", 0.1]], ids=["closed", "open"])
+def test_an_answer_without_text_has_its_end_for_its_first_token(foreign, flags):
+    foreign.text, foreign.seconds = "", 0.2
+    row, = rows(bench(foreign.url, "--random-input-len", OWN, *flags))
+    assert row["ttft_p50_ms"] >= 200 and row["errors"] == 0 and row.get("token_p50_ms", 0) == 0
+
+
+def test_ignore_eos_is_sent_only_where_it_is_asked_for(foreign):
+    for flag, sent in (("--ignore-eos", True), ("--no-ignore-eos", None)):
+        foreign.asked.clear()
+        rows(bench(foreign.url, "--random-input-len", OWN, "--concurrency", 1, "--requests", 1, ignore_eos=flag))
+        (_, request), = foreign.asked
+        assert request.get("ignore_eos") is sent and ("ignore_eos" in request) is bool(sent)
+
+
+def test_what_a_server_says_of_itself_does_not_drive_the_terminal(foreign):
+    foreign.model = "\x1b[31mred\n"
+    for foreign.vocab, words in ((None, "/v1/models does not say how many ids ?[31mred? has"), (10**9, "?[31mred? has 1000000000 ids, more than")):
+        result = bench(foreign.url, "--random-input-len", OWN, "--concurrency", 1, "--requests", 1)
+        assert result.returncode == 2 and words in result.stderr and "--vocab-size" in result.stderr and "\x1b" not in result.stderr
 
 
 @pytest.mark.parametrize("flags, word", [(["--random-prefix-len", 5], "--random-input-len"), (["--vocab-size", 5], "--random-input-len"),
