@@ -71,12 +71,12 @@ static const struct command *find_command(const char *name) {
     return NULL;
 }
 
-static int run_command(struct ctl *c, const char *name, const char *word) {
+// json_flag: --json stands there. MOESAIC_JSON may be meant for others that the same shell runs.
+static int run_command(struct ctl *c, const char *name, const char *word, bool json_flag) {
     const struct command *command = find_command(name);
     if (command == NULL) return refuse(name, ": unknown command");
-    if (c->options.json && !command->json)
-        return refuse(name,
-                      ": has no --json (nor MOESAIC_JSON); bench, plan, status and verify have");
+    if (c->options.json && json_flag && !command->json)
+        return refuse(name, ": has no --json; bench, plan, status and verify have");
     if (command->alone != NULL)
         return word == NULL ? command->alone(c) : refuse(name, ": takes no argument");
     if (word == NULL || (!command->asks_leader && word[0] == '\0'))
@@ -114,13 +114,15 @@ int main(int argc, char **argv) {
     int asked = 0, code = 2;
     const char *argument = NULL;
     struct option_notes notes = {0};
+    struct option_flagged json = {.name = "json"};
     int first_flag = argc < 2 || argv[1][0] == '-' ? 1 : 2;
     if (is_dashed_prompt(argc, argv)) argument = argv[first_flag++];
     struct option_input input = {.argv = (const char *const *)argv + first_flag,
                                  .environment = (const char *const *)environ,
                                  .arena = &arena,
                                  .notes = &notes,
-                                 .positional = first_flag > 1 ? &argument : NULL};
+                                 .positional = first_flag > 1 ? &argument : NULL,
+                                 .flagged = &json};
     int err = options_parse(&ctl_option_table, &c.options, &input, &asked, &e);
     secret_wipe_variable(environ, "MOESAIC_API_KEY");
     print_warnings(&notes);
@@ -137,7 +139,7 @@ int main(int argc, char **argv) {
         code =
             refuse(argc < 2 ? "a command is needed" : "a command is needed before the flags", "");
     else
-        code = run_command(&c, argv[1], argument);
+        code = run_command(&c, argv[1], argument, json.given);
     secret_free(c.authorization);
     arena_finish(&arena);
     env_real_destroy(c.env);

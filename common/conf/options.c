@@ -360,6 +360,9 @@ int options_parse(const struct option_table *table, void *out, const struct opti
     int err = set_defaults(&p, e);
     if (err != 0 || *asked != 0) return err;
     if ((err = parse_flags(&p, input->argv, e)) != 0) return err;
+    if (input->flagged != NULL)
+        input->flagged->given =
+            p.set_by[option_find(table, input->flagged->name) - table->options] == SOURCE_FLAG;
     for (const char *const *v = input->environment; *v != NULL; v++) {
         if ((err = parse_variable(&p, *v, e)) != 0) return err;
     }

@@ -74,12 +74,19 @@ struct option_table {
     enum option_foreign foreign;
 };
 
+// A variable is for every command of a shell, a flag for one.
+struct option_flagged {
+    const char *name;
+    bool given; // filled: a flag has set it, not a variable or a file
+};
+
 struct option_input {
     const char *const *argv;        // without the program's name, NULL-terminated
     const char *const *environment; // environ
     struct arena *arena;            // where strings will live
     struct option_notes *notes;     // in the arena as well; NULL: nobody reads them
     const char **positional;        // NULL, or where to put the one word that is no flag
+    struct option_flagged *flagged; // NULL, or an option whose source matters
 };
 
 // Fills the table's struct from all sources. *asked is set to 'h' (--help), 'v' (--version), 'm'

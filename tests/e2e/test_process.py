@@ -188,7 +188,11 @@ def test_names_that_would_break_json_do_not(tmp_path):
 def test_moectl_refuses_json_where_there_is_none(command):
     done = subprocess.run([BUILD / "moectl", *command, "--json"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"moectl: {command[0]}: has no --json (nor MOESAIC_JSON); bench, plan, status and verify have; moectl --help lists all commands\n"
+    assert done.stderr == f"moectl: {command[0]}: has no --json; bench, plan, status and verify have; moectl --help lists all commands\n"
+    # A probe in a shell whose other commands are to print JSON goes on working.
+    with_variable = subprocess.run([BUILD / "moectl", *command, "--url", "http://127.0.0.1:1"], env={**os.environ, "MOESAIC_JSON": "true"},
+                                   capture_output=True, text=True, timeout=60)
+    assert (with_variable.returncode, with_variable.stdout) == (1, "") and "http://127.0.0.1:1" in with_variable.stderr
 
 
 def test_moectl_does_not_print_another_servers_page():

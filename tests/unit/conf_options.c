@@ -94,6 +94,28 @@ START_TEST(a_flag_that_may_stand_alone_has_a_value_of_its_own_then) {
 }
 END_TEST
 
+START_TEST(a_flag_is_told_from_a_variable) {
+    struct ctl_options ctl;
+    const struct {
+        const char *const *argv, *const *environment;
+        bool json, given;
+    } rows[] = {{NONE, NONE, false, false},
+                {NONE, LIST("MOESAIC_JSON=true"), true, false},
+                {LIST("--json"), NONE, true, true},
+                {LIST("--json"), LIST("MOESAIC_JSON=true"), true, true},
+                {LIST("--no-json"), LIST("MOESAIC_JSON=true"), false, true}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct option_flagged json = {"json", !rows[i].given};
+        struct option_input input = {.argv = rows[i].argv,
+                                     .environment = rows[i].environment,
+                                     .arena = &arena,
+                                     .flagged = &json};
+        ck_assert_int_eq(options_parse(&ctl_option_table, &ctl, &input, &asked, &err), 0);
+        ck_assert(ctl.json == rows[i].json && json.given == rows[i].given);
+    }
+}
+END_TEST
+
 static const char *write_yaml(const char *text) {
     static char path[] = "/tmp/moesaic-options-XXXXXX";
     memcpy(path + sizeof path - 7, "XXXXXX", 6);
@@ -299,6 +321,7 @@ int main(void) {
     tcase_add_test(tc, flags_take_a_value_behind_an_equals_sign_or_a_space);
     tcase_add_test(tc, a_boolean_is_denied_by_no);
     tcase_add_test(tc, a_flag_that_may_stand_alone_has_a_value_of_its_own_then);
+    tcase_add_test(tc, a_flag_is_told_from_a_variable);
     tcase_add_test(tc, a_flag_wins_over_a_variable_over_the_file_over_lws);
     tcase_add_test(tc, lws_variables_fill_what_nothing_else_gives);
     tcase_add_test(tc, unknown_names_are_refused_with_the_nearest_known_one);
