@@ -13,6 +13,7 @@ A failing step's output is printed; the others stay quiet. Logs are under build/
 import argparse
 import collections
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import re
@@ -27,6 +28,16 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "test-logs"
 FUZZ_MINUTES_IN_CI = 4
 CORES = len(os.sched_getaffinity(0))
+
+
+RUNNING = set()  # each is a group of its own, which no signal to this process's group reaches
+
+
+def end_all(number, _frame):
+    for pid in list(RUNNING):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+    sys.exit(128 + number)
 
 
 Took = collections.namedtuple("Took", "wall cpu")  # seconds, the CPU's of all processes together
@@ -52,17 +63,19 @@ def run(name, command, env=None, timeout=3000):
     start = time.monotonic()
     with open(log, "wb") as out:
         process = subprocess.Popen(command, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
-                                   env={**os.environ, **(env or {})})
+                                   env={**os.environ, **(env or {})}, start_new_session=True)
+        RUNNING.add(process.pid)
         process.returncode, cpu = wait(process, timeout)
+        RUNNING.discard(process.pid)
     return process.returncode, log.read_text(errors="replace"), Took(time.monotonic() - start, cpu)
 
 
 def wait(process, timeout):
-    """As subprocess.run does, which does not tell what a process used: it never outlives the call."""
+    """As subprocess.run does, which does not tell what a process used: it never outlives the call, nor what it started when it is cut short."""
     timed_out = threading.Event()
 
-    def end():  # not Popen.kill, which may reap it
-        os.kill(process.pid, signal.SIGKILL)
+    def end():  # its group; not Popen.kill, which may reap it
+        os.killpg(process.pid, signal.SIGKILL)
 
     too_late = threading.Timer(timeout, lambda: (timed_out.set(), end()))
     too_late.start()
@@ -139,16 +152,18 @@ def end_to_end(totals):
     """A file of tests on each core, and then, one after the other, the tests that need the machine for themselves."""
     # The files in the order of their names: xdist would begin with those of the most tests, which end first.
     beside = ["-n", str(CORES), "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not alone"]
-    parts = [run(name, ["tests/e2e/run.sh", *selection, "tests/e2e"])
+    parts = [run(name, ["tests/e2e/run.sh", "-rs", *selection, "tests/e2e"])
              for name, selection in (("e2e", beside), ("e2e-alone", ["-m", "alone"]))]
     counts = collections.Counter()
+    # "SKIPPED [2] tests/e2e/test_hosts.py:34: needs root": how many, where and why.
+    skipped = [line for _, output, _ in parts for line in re.findall(r"^SKIPPED (\[\d+\] .*)$", output, re.M)]
     for code, output, _ in parts:
         numbers = {word: int(n) for n, word in re.findall(r"(\d+) (passed|failed|skipped|error)", output)}
         failed = numbers.get("failed", 0) + numbers.get("error", 0)
         counts.update(passed=numbers.get("passed", 0), skipped=numbers.get("skipped", 0), failed=failed if failed or code == 0 else 1)
     took = Took(sum(took.wall for _, _, took in parts), sum(took.cpu for _, _, took in parts))
     report("e2e", not counts["failed"], took, f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped")
-    totals.add(counts["passed"], counts["failed"], counts["skipped"])
+    totals.add(counts["passed"], counts["failed"], counts["skipped"], f"skipped in e2e: {', '.join(skipped)}" if skipped else None)
     for code, output, _ in parts:
         if code != 0:
             print(output[-12000:])
@@ -208,6 +223,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fuzz", type=float, metavar="MINUTES", help="only the fuzzers, for MINUTES each")
     arguments = parser.parse_args()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end_all)
     totals = Totals()
     start = time.monotonic()
     if arguments.fuzz:
