@@ -10,13 +10,18 @@ after every operation, so a core that one of them does not get costs it both. Ho
 only server_cpu_s says something: the seconds that the server's threads ran, for all requests of the row.
 
 llama-server gets as many slots as requests run at once, flash attention, and PEER_FLAGS; ours its defaults and one worker.
-Rates are compared as ours / theirs, times as theirs / ours: above 1 ours is faster. Without PEER_LLAMA_SERVER nothing is run, which is said.
+Rates are compared as ours / theirs, times as theirs / ours: above 1 ours is faster; nan: one of the two is 0. Without PEER_LLAMA_SERVER nothing is
+run, which is said. --check only looks whether everything is there.
 """
 import csv
+import http.client
 import io
+import json
+import math
 import os
 import pathlib
 import shlex
+import shutil
 import socket
 import statistics
 import subprocess
@@ -61,32 +66,53 @@ def descendants(pid):
     return found
 
 
+def thread_times(path):
+    """Nanoseconds that a thread ran, and that it could have run but others had the cores; none of one that has ended."""
+    try:
+        ran, waited = path.read_text().split()[:2]
+    except OSError:
+        return 0, 0
+    return int(ran), int(waited)
+
+
 class Server:
-    """A server's processes until the block's end; .url answers."""
+    """A server's processes, which the block starts and ends; .url answers within."""
     def __init__(self, name, commands, url, ready, log):
-        self.name, self.url, self.ready, self.log = name, url, ready, log
-        self.processes = [subprocess.Popen(list(map(str, command)), stdout=log, stderr=log) for command in commands]
+        self.name, self.commands, self.url, self.ready, self.log, self.processes = name, commands, url, ready, log, []
 
     def times(self):
-        """Nanoseconds that its threads ran, and that they could have run but others had the cores."""
+        """thread_times of all its threads together."""
         total = [0, 0]
         for process in self.processes:
             for pid in descendants(process.pid):
                 for path in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
-                    ran, waited = path.read_text().split()[:2]
-                    total = [total[0] + int(ran), total[1] + int(waited)]
+                    total = [a + b for a, b in zip(total, thread_times(path))]
         return total
 
+    def vocab(self):
+        """How many ids it has: those of the prompts are drawn from so many."""
+        with urllib.request.urlopen(self.url + "/v1/models", timeout=30) as answer:
+            return json.load(answer)["data"][0]["meta"]["n_vocab"]
+
     def __enter__(self):
+        try:
+            for command in self.commands:
+                self.processes.append(subprocess.Popen(list(map(str, command)), stdout=self.log, stderr=self.log))
+            self.await_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def await_ready(self):
         end = time.monotonic() + READY_S
         while time.monotonic() < end and all(p.poll() is None for p in self.processes):
             try:
                 if urllib.request.urlopen(self.url + self.ready, timeout=5).status == 200:
-                    return self
-            except (urllib.error.URLError, OSError):
+                    return
+            except (urllib.error.URLError, http.client.HTTPException, OSError):
                 pass
             time.sleep(0.1)
-        self.stop()
         raise SystemExit(f"peer: {self.name} did not start; its log is {self.log.name}")
 
     def __exit__(self, *_):
@@ -138,10 +164,18 @@ def expect_whole(name, flags, rows):
             raise SystemExit(f"peer: {name}: {got} tokens of prompts and answers, not {want}")
 
 
-def measure(start, name, round_number, log):
+def expect_same_vocab(server, vocabs):
+    """vocabs: those of the servers so far. Ids drawn from another number of them are other prompts."""
+    vocabs[server.name] = server.vocab()
+    if len(set(vocabs.values())) > 1:
+        raise SystemExit(f"peer: the models are not the same: {', '.join(f'{name} has {n} ids' for name, n in vocabs.items())}")
+
+
+def measure(start, name, round_number, log, vocabs):
     """{(row, column): value} of one workload on one server that is started for it."""
     flags, concurrency, columns = WORKLOADS[name]
     with start(log, int(concurrency.split(",")[0])) as server:
+        expect_same_vocab(server, vocabs)
         bench(server.url, ["--random-input-len", 16, "--max-tokens", 8, "--requests", 2], 2, 1000 + round_number)  # its pages are touched
         before = server.times()
         rows = bench(server.url, flags, concurrency, round_number)
@@ -156,21 +190,35 @@ def measure(start, name, round_number, log):
 def print_row(key, ours, peer):
     (name, column), a, b = key, statistics.median(ours), statistics.median(peer)
     spread = ",".join(f"{x:.2f}" for values in (ours, peer) for x in (min(values), max(values)))
-    ratio = b / a if column.endswith(("_ms", "_cpu_s")) else a / b
+    above, below = (b, a) if column.endswith(("_ms", "_cpu_s")) else (a, b)
+    ratio = above / below if above and below else math.nan
     print(f"{name},{column},{a:.2f},{b:.2f},{ratio:.2f},{spread}", flush=True)
+
+
+def check_environment(wanted):
+    """Before the first minute is spent."""
+    server = shlex.split(os.environ["PEER_LLAMA_SERVER"])[0]
+    if shutil.which(server) is None:
+        raise SystemExit(f"peer: PEER_LLAMA_SERVER: {server} is no program")
+    if not os.path.isfile(os.environ.get("PEER_GGUF", "")):
+        raise SystemExit("peer: PEER_GGUF names no file; tests/bench/peer_gguf.py writes one of MODEL")
+    for name in wanted:
+        if name not in WORKLOADS:
+            raise SystemExit(f"peer: WORKLOADS: {name!r} is none of {', '.join(WORKLOADS)}")
+    if thread_times(pathlib.Path("/proc/self/schedstat"))[0] == 0:
+        raise SystemExit("peer: this kernel does not count how long threads run (/proc/self/schedstat)")
 
 
 def main():
     if not os.environ.get("PEER_LLAMA_SERVER"):
-        print("# peer: not run; PEER_LLAMA_SERVER names no llama-server (docs/performance.md)")
+        if sys.argv[1:] != ["--check"]:
+            print("# peer: not run; PEER_LLAMA_SERVER names no llama-server (docs/performance.md)")
         return
-    if not os.environ.get("PEER_GGUF"):
-        raise SystemExit("peer: PEER_GGUF names no file; tests/bench/peer_gguf.py writes one of MODEL")
     wanted = os.environ.get("WORKLOADS", ",".join(WORKLOADS)).split(",")
-    for name in wanted:
-        if name not in WORKLOADS:
-            raise SystemExit(f"peer: WORKLOADS: {name!r} is none of {', '.join(WORKLOADS)}")
-    rounds = int(os.environ.get("PEER_ROUNDS", 3))
+    check_environment(wanted)
+    if sys.argv[1:] == ["--check"]:
+        return
+    rounds, vocabs = int(os.environ.get("PEER_ROUNDS", 3)), {}
     folder = pathlib.Path(tempfile.mkdtemp(prefix="moesaic-peer-"))
     print(f"# {THREADS} threads each on {CORES} cores, load {os.getloadavg()[0]:.1f}, priority {os.nice(0)}, medians of {rounds}; logs in {folder}")
     print("workload,column,ours,peer,ratio,ours_least,ours_most,peer_least,peer_most")
@@ -180,7 +228,7 @@ def main():
             sides = [(start_ours, ours), (start_peer, peer)]
             for start, into in sides if r % 2 == 0 else sides[::-1]:
                 with open(folder / f"{name}-{start.__name__}-{r}.log", "w") as log:
-                    for key, value in measure(start, name, r, log).items():
+                    for key, value in measure(start, name, r, log, vocabs).items():
                         into.setdefault(key, []).append(value)
         for key in ours:
             print_row(key, ours[key], peer[key])

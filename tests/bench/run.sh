@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
+python3 tests/bench/peer.py --check # what is missing for the last part is said before the first
 bin=build/release
 logs=build/bench
 mkdir -p "$logs"

@@ -1,15 +1,18 @@
-"""test_bench.py: moectl bench with prompts of drawn ids, against a group and against a server of another make, whose requests are kept."""
+"""test_bench.py: moectl bench with prompts of drawn ids, against a group and against a server of another make, whose requests are kept; and
+tests/bench/peer.py beside such a server."""
 import csv
 import http.server
 import io
 import json
+import os
 import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
-from cluster import BUILD, Cluster
+from cluster import BUILD, MODEL, ROOT, Cluster
 
 PREFIX, OWN, TOKENS = 40, 9, 3
 
@@ -148,3 +151,61 @@ def test_json_has_the_columns_of_csv(cluster):
 def test_prompts_beyond_the_context_are_failures(cluster):
     result = bench(cluster.url, "--random-input-len", 3000, "--concurrency", 1, "--requests", 1)
     assert result.returncode == 1 and "maximum context length" in result.stderr
+
+
+# Its first answer is none: a server that is still loading may well say something odd.
+OTHER_SERVER = """#!/usr/bin/env python3
+import os, sys
+sys.path.insert(0, {folder!r})
+import http.server, test_bench
+class Handler(test_bench.Foreign):
+    def do_GET(self):
+        if self.path == "/health" and not self.server.seen:
+            self.server.seen = True
+            self.wfile.write(b"loading" * 3)
+            return
+        super().do_GET()
+server = http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler)
+server.vocab, server.asked, server.model, server.text, server.seconds, server.seen = int(os.environ["OTHER_VOCAB"]), [], "other", "", 0, False
+open(os.environ["OTHER_PID"], "w").write(str(os.getpid()))
+server.serve_forever()
+"""
+
+
+@pytest.fixture
+def peer(tmp_path):
+    """Runs a script of tests/bench where a server of another make is a file here."""
+    server, gguf = tmp_path / "other-server", tmp_path / "weights.gguf"
+    server.write_text(OTHER_SERVER.format(folder=str(ROOT / "tests" / "e2e")).replace("/usr/bin/env python3", sys.executable))
+    server.chmod(0o755)
+    gguf.write_text("")
+
+    def run(program, script, **variables):
+        given = {"PEER_LLAMA_SERVER": str(server), "PEER_GGUF": str(gguf), "PEER_ROUNDS": "1", "PEER_THREADS": "1", "WORKLOADS": "decode_1",
+                 "OTHER_PID": str(tmp_path / "pid"), "MODEL": str(MODEL), "TMPDIR": str(tmp_path), **variables}
+        return subprocess.run([program, ROOT / "tests" / "bench" / script], env={**os.environ, **given}, capture_output=True, text=True, timeout=120)
+    run.pid = tmp_path / "pid"
+    return run
+
+
+def test_peer_measures_both_servers_and_a_column_of_zeros_has_no_ratio(peer):
+    vocab = json.loads((MODEL / "config.json").read_text())["vocab_size"]
+    result = peer(sys.executable, "peer.py", OTHER_VOCAB=str(vocab))
+    assert result.returncode == 0, result.stdout + result.stderr
+    table = {row["column"]: row for row in csv.DictReader(line for line in result.stdout.splitlines() if line[0] != "#")}
+    assert set(table) == {"output_tokens_per_s", "token_p50_ms", "server_cpu_s"}
+    assert table["token_p50_ms"]["ratio"] == "nan", "the other server sends no text, so it has no time between tokens"
+    assert float(table["output_tokens_per_s"]["ratio"]) > 0
+
+
+def test_peer_refuses_models_of_other_vocabularies_and_leaves_no_server(peer):
+    result = peer(sys.executable, "peer.py", OTHER_VOCAB="500")
+    assert result.returncode == 1 and "llama-server has 500 ids" in result.stderr
+    assert not os.path.exists(f"/proc/{peer.pid.read_text()}")
+
+
+@pytest.mark.parametrize("variables, word", [({"PEER_GGUF": ""}, "PEER_GGUF"), ({"PEER_GGUF": "/nowhere"}, "PEER_GGUF"),
+                                             ({"PEER_LLAMA_SERVER": "/nowhere"}, "PEER_LLAMA_SERVER"), ({"WORKLOADS": "x"}, "WORKLOADS")])
+def test_make_bench_says_at_once_what_its_last_part_lacks(peer, variables, word):
+    result = peer("bash", "run.sh", **variables)
+    assert result.returncode != 0 and word in result.stderr and result.stdout == ""
