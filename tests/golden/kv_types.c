@@ -122,11 +122,12 @@ static void compare_row(struct cost *c, const float *got, const float *want) {
 
 static const struct {
     enum dtype dtype;
-    // What was measured, and half of it again; where no token differed, one of the 1,552 may.
+    // What was measured, and half of it again (E4M3: a third); where no token differed, one of the
+    // 1,552 may.
     double off_most, agree_least;
 } formats[] = {
     {DTYPE_BF16, 0.003, 0.9993},
-    {DTYPE_E4M3, 0.086, 0.994},
+    {DTYPE_E4M3, 0.075, 0.994},
     {DTYPE_I8, 0.025, 0.9993},
 };
 
