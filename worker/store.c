@@ -6,6 +6,7 @@
 
 #include "common/base/cgroup.h"
 #include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/base/mem.h"
 
 #define PIECES_OF_LEFT 16
@@ -20,15 +21,26 @@ void store_init(struct store *s, const struct store_config *config) {
     if (s->config.left == NULL) s->config.left = cgroup_memory_left;
 }
 
+// What is still to come behind the first bytes. Steps may have brought pages of it, and only who
+// would give up goes through all of them.
+static size_t missing(const struct store *s, size_t at, uint64_t left) {
+    size_t rest = s->bytes - at;
+    return rest <= left ? rest : rest - mem_resident(s->base + at, rest);
+}
+
+// What is left is read before what is missing: pages that come in between are in neither then.
 static int commit_piece(struct store *s) {
-    size_t at = atomic_load(&s->committed), needed = s->bytes - at;
+    size_t at = atomic_load(&s->committed);
     uint64_t left = s->config.left();
+    size_t needed = missing(s, at, left);
     if (left < needed) return ERR_FATAL_NOMEM;
+    if (needed == 0) atomic_store(&s->committed, at = s->bytes);
     uint64_t piece =
         left / PIECES_OF_LEFT < PIECE_BYTES_MAX ? left / PIECES_OF_LEFT : PIECE_BYTES_MAX;
     for (size_t done = 0; done <= piece && at < s->bytes && !atomic_load(&s->stop);) {
         size_t n = s->bytes - at < COMMIT_BYTES ? s->bytes - at : COMMIT_BYTES;
-        if (mem_commit(s->base + at, n) != 0) return ERR_FATAL_NOMEM;
+        int rc = mem_commit(s->base + at, n);
+        if (rc != 0) return rc;
         at += n;
         done += n;
         atomic_store(&s->committed, at);
@@ -43,6 +55,11 @@ static void *commit_thread(void *context) {
     while (rc == 0 && !atomic_load(&s->stop) && atomic_load(&s->committed) < s->bytes)
         rc = commit_piece(s);
     if (rc == 0) return NULL;
+    if (rc != ERR_FATAL_NOMEM) { // steps find the pages by themselves, as they would without this
+        log_warn("worker",
+                 "KV pages come when they are first written: the kernel gives none ahead");
+        return NULL;
+    }
     atomic_store(&s->ran_out, true);
     if (s->config.waker != NULL) waker_wake(s->config.waker);
     return NULL;
@@ -87,8 +104,9 @@ static int map(struct store *s, size_t bytes, struct err_text *e) {
 }
 
 static int commit_ahead(struct store *s, struct err_text *e) {
+    size_t at = atomic_load(&s->committed);
     uint64_t left = s->config.left();
-    if (s->bytes - atomic_load(&s->committed) > left) return refuse(s, left, e);
+    if (missing(s, at, left) > left) return refuse(s, left, e);
     if (s->bytes < AHEAD_BYTES_MIN || s->running) return 0;
     if (pthread_create(&s->thread, NULL, commit_thread, s) != 0)
         return err_set(e, ERR_FATAL_NOMEM, "cannot start the thread that gets the KV pages");

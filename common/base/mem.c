@@ -115,21 +115,43 @@ void mem_unmap(void *p, size_t bytes) {
     if (p != NULL && map_bytes(bytes, &kept)) munmap(p, kept);
 }
 
-// For kernels without a call for it. Adding 0 changes nothing that another thread writes.
+// For kernels without a call for it. A 0 in place of a 0 changes nothing that another thread
+// writes; an addition of 0 would not do: a compiler may make it a load, which brings no page.
 static void touch(_Atomic uint8_t *p, size_t bytes) {
-    for (size_t at = 0; at < bytes; at += SMALL_PAGE_BYTES)
-        atomic_fetch_add_explicit(p + at, 0, memory_order_relaxed);
+    for (size_t at = 0; at < bytes; at += SMALL_PAGE_BYTES) {
+        uint8_t seen = 0;
+        atomic_compare_exchange_strong_explicit(p + at, &seen, 0, memory_order_relaxed,
+                                                memory_order_relaxed);
+    }
+}
+
+// An older kernel, or a filter of system calls, does not know or allow the call.
+static bool has_no_such_call(int why) {
+    return why == EINVAL || why == EPERM || why == ENOSYS;
 }
 
 int mem_commit(void *p, size_t bytes) {
     while (madvise(p, bytes, MADV_POPULATE_WRITE) != 0) {
-        if (errno == EINVAL) {
+        if (has_no_such_call(errno)) {
             touch(p, bytes);
             return 0;
         }
-        if (errno != EINTR && errno != EAGAIN) return ERR_FATAL_NOMEM;
+        if (errno == ENOMEM) return ERR_FATAL_NOMEM;
+        if (errno != EINTR && errno != EAGAIN) return ERR_FATAL_IO;
     }
     return 0;
+}
+
+size_t mem_resident(void *p, size_t bytes) {
+    unsigned char there[1024];
+    size_t all = bytes / SMALL_PAGE_BYTES + (bytes % SMALL_PAGE_BYTES != 0), found = 0;
+    for (size_t at = 0; at < all; at += sizeof there) {
+        size_t n = all - at < sizeof there ? all - at : sizeof there;
+        if (mincore((uint8_t *)p + at * SMALL_PAGE_BYTES, n * SMALL_PAGE_BYTES, there) != 0) break;
+        for (size_t i = 0; i < n; i++)
+            found += there[i] & 1;
+    }
+    return found * SMALL_PAGE_BYTES < bytes ? found * SMALL_PAGE_BYTES : bytes;
 }
 
 void arena_init(struct arena *a, size_t bytes_max) {

@@ -27,9 +27,12 @@ void mem_pages_free(void *p, size_t bytes);
 void *mem_map(size_t bytes);
 void mem_unmap(void *p, size_t bytes);
 // Makes these whole pages of a map be there, and keeps what they hold; another thread may use them
-// meanwhile. ERR_FATAL_NOMEM when the kernel says no; a cgroup's limit it does not say, but kills:
-// whoever calls looks at cgroup_memory_left before.
+// meanwhile. ERR_FATAL_NOMEM when the kernel has none; a cgroup's limit it does not say, but kills:
+// whoever calls looks at cgroup_memory_left before. ERR_FATAL_IO: the kernel cannot do it for some
+// other reason, which says nothing about memory.
 int mem_commit(void *p, size_t bytes);
+// How much of these pages of a map, from the start of one on, is there. May be less than it is.
+size_t mem_resident(void *p, size_t bytes);
 
 // Makes the n-th allocation from now fail, once (0 = never). For tests.
 void mem_fail_after(long n);

@@ -3,12 +3,17 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/env.h"
 #include "common/base/mem.h"
 #include "tests/harness/suite.h"
 #include "worker/store.h"
 
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
 #define MIB ((size_t)1 << 20)
 
 static struct store store;
@@ -126,6 +131,62 @@ START_TEST(memory_that_others_use_up_meanwhile_is_missed_in_words) {
 }
 END_TEST
 
+// Steps are faster than the thread, and bring all pages but the last 8 MiB before it looks.
+static _Atomic uint64_t left_behind_steps;
+static uint64_t left_while_steps_write(void) {
+    if (atomic_fetch_add(&n_looks, 1) == 0) return 1024 * MIB;
+    for (size_t i = 0; i < store.bytes - 8 * MIB; i += 4096)
+        ((_Atomic uint8_t *)store.base)[i] = 1;
+    return atomic_load(&left_behind_steps);
+}
+
+START_TEST(pages_that_steps_brought_are_not_missed_again) {
+    for (int fits = 1; fits >= 0; fits--) {
+        atomic_store(&n_looks, 0);
+        atomic_store(&left_behind_steps, fits ? 8 * MIB : 8 * MIB - 1);
+        store.config.left = left_while_steps_write;
+        take(24 * MIB);
+        wait_for_thread();
+        ck_assert_int_eq(store_check(&store, NULL), fits ? 0 : ERR_FATAL_NOMEM);
+        store_release(&store);
+    }
+}
+END_TEST
+
+START_TEST(pages_that_steps_brought_need_not_be_left) {
+    memset(take(4 * MIB), 1, 4 * MIB); // too little for a thread
+    ck_assert_uint_eq(atomic_load(&store.committed), 0);
+    atomic_store(&left_bytes, 0);
+    take(4 * MIB);
+}
+END_TEST
+
+// Pages behind the end of a file, which the kernel cannot bring at all.
+static void *broken_map;
+static uint64_t left_while_the_map_breaks(void) {
+    if (atomic_fetch_add(&n_looks, 1) == 0) return 1024 * MIB;
+    int fd = memfd_create("empty", MFD_CLOEXEC);
+    broken_map = mmap(store.base, 16 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+    close(fd);
+    return 1024 * MIB;
+}
+
+START_TEST(a_kernel_that_gives_nothing_ahead_is_not_one_without_memory) {
+    uint8_t *probe = mem_map(2 * MIB);
+    bool known = madvise(probe, 2 * MIB, MADV_POPULATE_WRITE) == 0; // since Linux 5.14
+    mem_unmap(probe, 2 * MIB);
+    if (!known) return;
+    atomic_store(&n_looks, 0);
+    store.config.left = left_while_the_map_breaks;
+    take(16 * MIB);
+    pthread_join(store.thread, NULL);
+    store.running = false;
+    ck_assert_ptr_eq(broken_map, store.base);
+    ck_assert_uint_eq(atomic_load(&store.committed), 0);
+    ck_assert_int_eq(store_check(&store, NULL), 0);
+}
+END_TEST
+
 START_TEST(memory_that_is_still_coming_can_be_given_back) {
     for (size_t n = 0; n < 20; n++) {
         take((256 + n % 2) * MIB);
@@ -166,6 +227,9 @@ int main(void) {
     tcase_add_test(tests, more_than_is_left_is_refused_at_once_with_both_numbers);
     tcase_add_test(tests, what_is_there_already_need_not_be_left);
     tcase_add_test(tests, memory_that_others_use_up_meanwhile_is_missed_in_words);
+    tcase_add_test(tests, pages_that_steps_brought_are_not_missed_again);
+    tcase_add_test(tests, pages_that_steps_brought_need_not_be_left);
+    tcase_add_test(tests, a_kernel_that_gives_nothing_ahead_is_not_one_without_memory);
     tcase_add_test(tests, memory_that_is_still_coming_can_be_given_back);
     tcase_add_test(tests, addresses_that_do_not_exist_are_refused);
     tcase_add_test(tests, a_lazy_store_neither_looks_nor_commits);
