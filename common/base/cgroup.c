@@ -115,11 +115,32 @@ static uint64_t cache_bytes(const char *folder, bool all) {
     return own > total ? own : total;
 }
 
-static uint64_t swap_left(const char *folder, uint64_t of_machine) {
+static uint64_t less(uint64_t a, uint64_t b) {
+    return a > b ? a - b : 0;
+}
+
+// Version 1 bounds memory and swap together: swap is what that leaves beside memory.
+static bool swap_left_v1(const char *folder, uint64_t *left) {
+    uint64_t both, memory, usage = 0;
+    if (!cgroup_read_number(folder, "memory.memsw.limit_in_bytes", &both)) return false;
+    if (!cgroup_read_number(folder, "memory.limit_in_bytes", &memory)) return false;
+    if (cgroup_read_number(folder, "memory.memsw.usage_in_bytes", &usage)) both = less(both, usage);
+    if (cgroup_read_number(folder, "memory.usage_in_bytes", &usage)) memory = less(memory, usage);
+    *left = less(both, memory);
+    return true;
+}
+
+static bool swap_left_v2(const char *folder, uint64_t *left) {
     uint64_t limit, usage = 0;
-    if (!cgroup_read_number(folder, "memory.swap.max", &limit)) return of_machine;
+    if (!cgroup_read_number(folder, "memory.swap.max", &limit)) return false;
     (void)cgroup_read_number(folder, "memory.swap.current", &usage);
-    uint64_t left = usage < limit ? limit - usage : 0;
+    *left = less(limit, usage);
+    return true;
+}
+
+uint64_t cgroup_swap_left(const char *folder, uint64_t of_machine) {
+    uint64_t left;
+    if (!swap_left_v2(folder, &left) && !swap_left_v1(folder, &left)) return of_machine;
     return left < of_machine ? left : of_machine;
 }
 
@@ -132,8 +153,8 @@ static void visit_memory(const char *folder, const char *limit_file, const char 
     (void)cgroup_read_number(folder, usage_file, &usage);
     uint64_t cache = cache_bytes(folder, view->to_the_last);
     usage -= cache < usage ? cache : usage;
-    uint64_t left = usage < limit ? limit - usage : 0;
-    if (view->to_the_last) left += swap_left(folder, view->swap); // both far below 2^63
+    uint64_t left = less(limit, usage);
+    if (view->to_the_last) left += cgroup_swap_left(folder, view->swap); // both far below 2^63
     if (left < view->least) view->least = left;
 }
 

@@ -26,6 +26,10 @@ void cgroup_visit(const char *controller, void (*visit)(const char *folder, void
 bool cgroup_read_text(const char *path, char *buf, size_t bytes);
 bool cgroup_read_number(const char *folder, const char *file, uint64_t *out);
 
+// How much of the machine's free swap space such a directory lets its processes use; all where it
+// says nothing of swap.
+uint64_t cgroup_swap_left(const char *folder, uint64_t of_machine);
+
 // Parsers behind the above, for tests. False when the text is not of the form or says "no limit".
 bool cgroup_parse_bytes(const char *text, uint64_t *bytes);
 // The path of a controller ("" = version 2) in the text of /proc/self/cgroup.
