@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/dtype.h"
+#include "common/base/host.h"
 #include "common/base/log.h"
 #include "common/net/layout_wire.h"
 #include "leader/local.h"
@@ -203,6 +204,15 @@ static void warn_of_double_name(const struct members *m, const struct member *k)
     }
 }
 
+// Anybody may take the name of a worker that the leader starts, but those run beside it.
+static bool is_own(const struct members *m, const Moesaic__Control__V1__Hello *hello,
+                   const char *name) {
+    char own[HOST_TEXT_MAX];
+    if (!local_starts(m->config.leader->n_local, name)) return false;
+    host_name(own, sizeof own);
+    return strcmp(hello->host, own) == 0;
+}
+
 int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
                struct err_text *e) {
     int err = check_hello(m, hello, e);
@@ -224,7 +234,7 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     copy_text(k->host, sizeof k->host, hello->host);
     copy_text(k->name, sizeof k->name, hello->name);
     if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
-    k->local = local_starts(m->config.leader->n_local, k->name);
+    k->local = is_own(m, hello, k->name);
     k->heard_ns = k->moved_ns = env_now_ns(m->config.env);
     member_move(m, k, MEMBER_JOINED);
     char host[HOST_TEXT_MAX];

@@ -4,7 +4,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/check.h"
 #include "common/base/limits.h"
@@ -277,18 +276,4 @@ bool link_peek_close(const uint8_t *data, size_t bytes, uint64_t *epoch) {
     if (m == NULL || m->kind_case != DOWN(CLOSE_EPOCH)) return false;
     *epoch = m->close_epoch->epoch;
     return true;
-}
-
-void link_host_name(char *buf, size_t bytes) {
-    char host[256] = "localhost", boot[64] = "";
-    if (gethostname(host, sizeof host - 1) != 0)
-        log_warn("link", "gethostname failed, named localhost");
-    host[sizeof host - 1] = '\0';
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (f != NULL) {
-        if (fgets(boot, sizeof boot, f) == NULL) boot[0] = '\0';
-        fclose(f);
-    }
-    boot[strcspn(boot, "\n")] = '\0';
-    snprintf(buf, bytes, "%s %s", host, boot);
 }

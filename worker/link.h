@@ -44,7 +44,4 @@ bool link_dtype_parse(const char *name, struct link_dtype *out);
 // message.
 bool link_peek_close(const uint8_t *data, size_t bytes, uint64_t *epoch);
 
-// "hostname boot-id": equal for the workers of one machine.
-void link_host_name(char *buf, size_t bytes);
-
 #endif

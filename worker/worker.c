@@ -13,6 +13,7 @@
 
 #include "common/base/cgroup.h"
 #include "common/base/check.h"
+#include "common/base/host.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
 #include "common/net/layout_wire.h"
@@ -94,13 +95,11 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
     cores_read(&w->cores);
     w->memory_bytes = config->memory_bytes != 0 ? config->memory_bytes : cgroup_memory_bytes();
     env_random(config->env, &w->instance, sizeof w->instance);
-    link_host_name(w->host, sizeof w->host);
+    host_name(w->host, sizeof w->host);
     if (config->name != NULL)
         snprintf(w->name, sizeof w->name, "%s", config->name);
     else
-        // The boot id behind the host's name tells machines apart; a person needs only the name.
-        snprintf(w->name, sizeof w->name, "%.*s:%d", (int)strcspn(w->host, " "), w->host,
-                 (int)getpid());
+        host_process_name(w->name, sizeof w->name, w->host);
     store_init(&w->store, &(struct store_config){.waker = config->waker,
                                                  .cores = config->pin ? &w->cores : NULL,
                                                  .lazy = config->single_thread});

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/check.h"
+#include "common/base/host.h"
 
 // --- a clock that stands still
 
@@ -227,6 +228,17 @@ void fake_hello_named(struct fake_cluster *f, uint64_t peer, const char *name) {
     Moesaic__Control__V1__Hello h;
     fake_hello_fill(&h, peer);
     h.name = (char *)name;
+    fake_open(f, peer);
+    SAY(f, peer, HELLO, hello, &h);
+}
+
+void fake_hello_local(struct fake_cluster *f, uint64_t peer, const char *name) {
+    Moesaic__Control__V1__Hello h;
+    char host[256];
+    host_name(host, sizeof host);
+    fake_hello_fill(&h, peer);
+    h.name = (char *)name;
+    h.host = host;
     fake_open(f, peer);
     SAY(f, peer, HELLO, hello, &h);
 }

@@ -53,6 +53,8 @@ void fake_say(struct fake_cluster *f, uint64_t peer, const Moesaic__Control__V1_
 void fake_hello_fill(Moesaic__Control__V1__Hello *h, uint64_t peer);
 void fake_hello(struct fake_cluster *f, uint64_t peer, int32_t wanted_rank); // opens the stream too
 void fake_hello_named(struct fake_cluster *f, uint64_t peer, const char *name);
+// As one that the leader starts: it says that it runs on this machine.
+void fake_hello_local(struct fake_cluster *f, uint64_t peer, const char *name);
 void fake_progress(struct fake_cluster *f, uint64_t peer, uint64_t done, uint64_t total);
 void fake_loaded(struct fake_cluster *f, uint64_t peer, uint32_t kv_blocks);
 void fake_loaded_with(struct fake_cluster *f, uint64_t peer, const Moesaic__Control__V1__Loaded *l);

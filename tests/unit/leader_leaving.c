@@ -75,13 +75,16 @@ START_TEST(leaving_is_at_once_where_nothing_runs_or_nothing_is_waited_for) {
 }
 END_TEST
 
-// Workers 1 and 2 as ranks 0 and 1, of which the leader starts the first so many.
-static void group_of_named(uint32_t n_local) {
+// Workers 1 and 2 as ranks 0 and 1, of which the leader starts the first so many if they are here.
+static void group_of_named(uint32_t n_local, bool here) {
     static const char *const names[] = {"local-0", "local-1"};
     fake_start(&f, 2);
     f.leader.n_local = n_local;
     for (uint64_t peer = 1; peer <= 2; peer++) {
-        fake_hello_named(&f, peer, names[peer - 1]);
+        if (here)
+            fake_hello_local(&f, peer, names[peer - 1]);
+        else
+            fake_hello_named(&f, peer, names[peer - 1]);
         fake_loaded(&f, peer, 10);
     }
     fake_tick(&f);
@@ -92,8 +95,17 @@ static void group_of_named(uint32_t n_local) {
     ck_assert(members_ready(f.members));
 }
 
+START_TEST(leaving_of_a_worker_elsewhere_with_the_name_of_a_local_one_is_no_pause) {
+    group_of_named(2, false);
+    fake_leaving(&f, 2, true);
+    fake_tick(&f);
+    ck_assert(members_parting(f.members));
+    fake_finish(&f);
+}
+END_TEST
+
 START_TEST(leaving_of_a_worker_that_the_leader_starts_again_is_a_pause) {
-    group_of_named(2);
+    group_of_named(2, true);
     fake_leaving(&f, 2, true);
     fake_tick(&f);
     ck_assert(members_leaving(f.members));
@@ -106,7 +118,7 @@ START_TEST(leaving_of_a_worker_that_the_leader_starts_again_is_a_pause) {
     ck_assert_int_eq(fake_state(&f, 0), MEMBER_LOADED);
     ck_assert_int_eq(fake_state(&f, 1), MEMBER_LOST);
     fake_finish(&f);
-    group_of_named(2); // and where it does not wait, or goes while there is no group
+    group_of_named(2, true); // and where it does not wait, or goes while there is no group
     fake_leaving(&f, 1, false);
     ck_assert_uint_eq(f.n_lost, 1);
     ck_assert(!f.lost_on_purpose);
@@ -118,7 +130,7 @@ START_TEST(leaving_of_a_worker_that_the_leader_starts_again_is_a_pause) {
 END_TEST
 
 START_TEST(leaving_of_a_worker_from_elsewhere_beside_local_ones_is_for_good) {
-    group_of_named(1);
+    group_of_named(1, true);
     fake_leaving(&f, 1, true);
     ck_assert(!members_parting(f.members));
     fake_leaving(&f, 2, true);
@@ -128,7 +140,7 @@ START_TEST(leaving_of_a_worker_from_elsewhere_beside_local_ones_is_for_good) {
     ck_assert_uint_eq(f.n_left, 1);
     ck_assert_uint_eq(f.peers[1].n_leave + f.peers[2].n_leave, 2);
     fake_finish(&f);
-    group_of_named(2); // the leader itself leaves: nobody starts anything again
+    group_of_named(2, true); // the leader itself leaves: nobody starts anything again
     members_leave(f.members, "the leader stops");
     ck_assert(f.lost_on_purpose);
     fake_finish(&f);
@@ -139,6 +151,7 @@ int main(void) {
     TCase *t = tcase_create("leaving");
     tcase_add_test(t, leaving_waits_until_no_request_needs_the_worker);
     tcase_add_test(t, leaving_ends_with_the_group_when_that_breaks_first);
+    tcase_add_test(t, leaving_of_a_worker_elsewhere_with_the_name_of_a_local_one_is_no_pause);
     tcase_add_test(t, leaving_of_a_worker_that_the_leader_starts_again_is_a_pause);
     tcase_add_test(t, leaving_of_a_worker_from_elsewhere_beside_local_ones_is_for_good);
     tcase_add_test(t, leaving_is_at_once_where_nothing_runs_or_nothing_is_waited_for);

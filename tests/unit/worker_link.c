@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/host.h"
 #include "common/base/limits.h"
 #include "common/base/mem.h"
 #include "common/net/layout_wire.h"
@@ -188,7 +189,7 @@ END_TEST
 
 START_TEST(link_host_is_a_name_and_the_boot) {
     char host[256];
-    link_host_name(host, sizeof host);
+    host_name(host, sizeof host);
     ck_assert_ptr_nonnull(strchr(host, ' '));
     ck_assert_ptr_null(strchr(host, '\n'));
 }
