@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <string.h>
 
+#include "common/base/cgroup.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/model/folder.h"
@@ -44,7 +45,8 @@ static int load(struct loader *l) {
         .rank = r->rank,
         .dtype = r->dtype.automatic ? l->spec.dtype : r->dtype.dtype,
         .n_threads = l->share.n_threads,
-        .memory_bytes = l->memory_bytes,
+        .memory_bytes = l->threaded ? l->memory_bytes : 0,
+        .left = l->threaded ? cgroup_memory_left : NULL,
         .progress = &l->progress,
         .cancel = &l->cancel,
     };

@@ -31,7 +31,7 @@ struct loader {
     struct weights *weights;       // owned; NULL = holds nothing
     struct loader_request request; // of what is held or loading
     struct core_share share;       // whose cores the reading threads take
-    uint64_t memory_bytes;         // of the worker; 0: not known
+    uint64_t memory_bytes;         // that was given; 0: what is left counts
     bool pin, threaded, running;
     pthread_t thread;
     struct weights_progress progress;

@@ -58,10 +58,22 @@ void weights_destroy(struct weights *w) {
     mem_free(w);
 }
 
+// What others use now they may have given back by the next start.
+static int check_left(const struct weights *w, const struct weights_config *config,
+                      struct err_text *e) {
+    uint64_t left = config->left != NULL ? config->left() : UINT64_MAX;
+    if (w->bytes <= left) return 0;
+    return err_set(e, ERR_FATAL_NOMEM,
+                   "rank %u's weights need %" PRIu64 " bytes, and only %" PRIu64
+                   " bytes of memory are left: take more workers, or free memory",
+                   config->rank, w->bytes, left);
+}
+
 // Before anything is read: the kernel would say it later, and kill.
 static int check_memory(const struct weights *w, const struct weights_config *config,
                         struct err_text *e) {
-    if (config->memory_bytes == 0 || w->bytes <= config->memory_bytes) return 0;
+    if (config->memory_bytes == 0) return check_left(w, config, e);
+    if (w->bytes <= config->memory_bytes) return 0;
     return err_set(e, ERR_FATAL_CONFIG,
                    "rank %u's weights need %" PRIu64 " bytes, and the worker has %" PRIu64
                    ": take more workers, or raise memory",

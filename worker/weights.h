@@ -134,9 +134,11 @@ struct weights_config {
     const struct model_spec *spec;
     const struct layout *layout;
     uint32_t rank;
-    enum dtype dtype;                  // what to hold; files of other formats are converted
-    uint32_t n_threads;                // readers
-    uint64_t memory_bytes;             // refuses weights that need more, before it reads; 0: any
+    enum dtype dtype;   // what to hold; files of other formats are converted
+    uint32_t n_threads; // readers
+    // Weights that need more are refused before anything is read:
+    uint64_t memory_bytes;             // what was given; 0: nothing was, and what is
+    uint64_t (*left)(void);            // left now counts; NULL: that does not, either
     struct weights_progress *progress; // may be NULL
     const _Atomic bool *cancel;        // may be NULL; set: loading ends with ERR_FATAL_STOPPED
 };

@@ -105,7 +105,7 @@ int worker_create(struct worker **out, const struct worker_config *config, struc
                                                  .lazy = config->single_thread});
     loader_init(&w->loader, config->waker, config->source, !config->single_thread);
     w->loader.pin = config->pin;
-    w->loader.memory_bytes = w->memory_bytes;
+    w->loader.memory_bytes = config->memory_bytes;
     cores_share(&w->loader.share, &w->cores, 0, 1, config->single_thread ? 1 : config->n_threads);
     *out = w;
     return 0;

@@ -12,7 +12,7 @@ struct loaded {
     struct weights *w;
 };
 
-// Of config: rank, dtype, n_threads (0 = 1) and cancel; the rest is filled in.
+// Of config: rank, dtype, n_threads (0 = 1), memory_bytes, left and cancel; the rest is filled in.
 int loaded_try(struct loaded *l, const char *folder, struct weights_config *config,
                struct err_text *e);
 

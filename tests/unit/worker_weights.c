@@ -345,6 +345,35 @@ START_TEST(weights_beyond_the_workers_memory_are_refused_before_they_are_read) {
 }
 END_TEST
 
+static uint64_t left_bytes;
+static uint64_t left(void) {
+    return left_bytes;
+}
+
+// Which is no matter of options: the next start may find more.
+START_TEST(weights_beyond_what_is_left_are_refused_before_they_are_read) {
+    struct loaded l = {.layout.n_ranks = 1};
+    struct err_text e = {""};
+    load(&l, models[3], 1, 0, DTYPE_F32);
+    uint64_t needed = l.w->bytes;
+    weights_destroy(l.w);
+    struct weights_config c = {.dtype = DTYPE_F32, .left = left};
+    left_bytes = needed - 1;
+    l.progress = (struct weights_progress){0};
+    ck_assert_int_eq(loaded_try(&l, models[3], &c, &e), ERR_FATAL_NOMEM);
+    ck_assert_ptr_null(l.w);
+    ck_assert_msg(strstr(e.text, "are left") != NULL, "%s", e.text);
+    ck_assert_uint_eq(atomic_load(&l.progress.bytes_total), 0);
+    c.memory_bytes = needed; // what was given is not asked of the machine
+    ck_assert_int_eq(loaded_try(&l, models[3], &c, &e), 0);
+    weights_destroy(l.w);
+    c.memory_bytes = 0;
+    left_bytes = needed;
+    ck_assert_int_eq(loaded_try(&l, models[3], &c, &e), 0);
+    weights_destroy(l.w);
+}
+END_TEST
+
 START_TEST(weights_do_not_depend_on_threads) {
     struct loaded a = {.layout.n_ranks = 1}, b = {.layout.n_ranks = 1};
     struct err_text e;
@@ -439,6 +468,7 @@ int main(void) {
     tcase_add_loop_test(c, weights_hold_every_element_of_the_files, 0, n_models * DTYPE_COUNT);
     tcase_add_loop_test(c, weights_are_the_same_bytes_for_any_number_of_ranks, 0, n_models);
     tcase_add_test(c, weights_beyond_the_workers_memory_are_refused_before_they_are_read);
+    tcase_add_test(c, weights_beyond_what_is_left_are_refused_before_they_are_read);
     tcase_add_test(c, weights_do_not_depend_on_threads);
     tcase_add_test(c, weights_lay_experts_as_contiguous_records);
     Suite *s = suite_create("worker_weights");
