@@ -33,8 +33,9 @@ static void note_states(struct members *m) {
 // What the workers of one host have together, where they see the same memory. A worker that was
 // told how much it has (--memory) has that for itself, and none of this.
 struct host {
-    uint32_t n, n_keeping;  // workers; those that keep states
-    uint64_t memory;        // the most that one of them saw: who came later saw what others left
+    uint32_t n, n_keeping; // workers; those that keep states
+    const struct member *first;
+    uint64_t memory;        // the most that was seen: who came later saw what others left
     uint64_t weights, step; // sums
     uint64_t page, state;   // one page and one snapshot of each, added up
     struct rank_room least; // of what each could hold if it were alone
@@ -46,7 +47,7 @@ static uint64_t less(uint64_t a, uint64_t b) {
 
 static void add_worker(struct host *h, const struct member *k) {
     if (k->memory_bytes > h->memory) h->memory = k->memory_bytes;
-    h->n++;
+    if (h->n++ == 0) h->first = k;
     h->n_keeping += k->keeps_states;
     h->weights += k->bytes_total;
     h->step += k->step_bytes;
@@ -117,7 +118,7 @@ static void share_host(const struct members *m, struct member *k) {
     share.snapshots = snapshots_of(&h, k, c, share.kv_blocks);
     if (share.snapshots > share.kv_blocks) share.snapshots = share.kv_blocks; // one each at most
     k->room = lesser(share, room_of_use(c));
-    if (h.n > 1 && h.page != 0 && k->host_index == 0) log_share(k, &h);
+    if (h.n > 1 && h.page != 0 && h.first == k) log_share(k, &h);
 }
 
 // The ranks of a DP group hold the same blocks, and states of the same sequences: as many as the

@@ -1,6 +1,8 @@
 // leader_share.c: the workers of a host divide its memory by what each needs, and take no more of
 // it together than it has.
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/harness/fake_cluster.h"
 #include "tests/harness/suite.h"
@@ -155,6 +157,37 @@ START_TEST(sizes_that_no_worker_has_are_refused) {
 }
 END_TEST
 
+// How often the text is in what this logs.
+static uint32_t count_logged(const char *text, void (*what)(void)) {
+    char line[1024];
+    uint32_t n = 0;
+    FILE *log = tmpfile();
+    int before = dup(STDERR_FILENO);
+    ck_assert(log != NULL && before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
+    what();
+    dup2(before, STDERR_FILENO);
+    close(before);
+    rewind(log);
+    while (fgets(line, sizeof line, log) != NULL)
+        n += strstr(line, text) != NULL;
+    fclose(log);
+    return n;
+}
+
+static void form_beside_a_given_one(void) {
+    const struct words words[] = {{"host", 500 * MIB, 400 * MIB, MIB, 50, true},
+                                  {"host", 1000 * MIB, 400 * MIB, MIB, 580, false},
+                                  {"host", 1000 * MIB, 400 * MIB, MIB, 580, false}};
+    start(3);
+    form(words, 3);
+    fake_finish(&f);
+}
+
+START_TEST(what_was_divided_is_logged_once_though_the_first_has_no_part) {
+    ck_assert_uint_eq(count_logged("memory divided", form_beside_a_given_one), 1);
+}
+END_TEST
+
 int main(void) {
     TCase *t = tcase_create("share");
     tcase_add_test(t, a_per_cent_is_of_the_host_while_there_is_as_much);
@@ -163,6 +196,7 @@ int main(void) {
     tcase_add_test(t, memory_that_was_given_to_one_worker_is_not_divided);
     tcase_add_test(t, a_worker_that_came_later_costs_the_others_nothing);
     tcase_add_test(t, a_host_without_room_leaves_one_page_which_the_worker_then_cannot_have);
+    tcase_add_test(t, what_was_divided_is_logged_once_though_the_first_has_no_part);
     tcase_add_test(t, sizes_that_no_worker_has_are_refused);
     Suite *s = suite_create("leader_share");
     suite_add_tcase(s, t);
