@@ -186,7 +186,9 @@ static int check_rope(const struct rope_spec *rope, const char *theta, uint32_t 
 static int check_ropes(const struct model_spec *s, struct err_text *e) {
     int rc = check_rope(&s->rope, "rope_theta", s->max_position, e);
     if (rc != 0 || s->compress.csa_rate == 0) return rc;
-    return check_rope(&s->compress.rope, "compress_rope_theta", s->max_position, e);
+    return check_rope(&s->compress.rope,
+                      "compress_rope_theta (or rope_parameters.compress.rope_theta)",
+                      s->max_position, e);
 }
 
 // Enough experts must be left when groups are out.

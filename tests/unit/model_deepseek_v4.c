@@ -157,6 +157,8 @@ START_TEST(what_would_change_the_answer_is_refused_by_name) {
         {"{\"attention_bias\": true}", "attention_bias"},
         {"{\"mlp_bias\": true}", "mlp_bias"},
         {"{\"original_max_position_embeddings\": 4096}", "original_max_position_embeddings"},
+        {"{\"compress_rope_theta\": 0}",
+         "compress_rope_theta (or rope_parameters.compress.rope_theta)"},
         {"{\"partial_rotary_factor\": 0.25}", "qk_rope_head_dim 64"},
         {"{\"rope_scaling\": null, \"rope_parameters\": {\"main\": {}, \"compress\": {}}}",
          "main.partial_rotary_factor is missing"},
