@@ -213,6 +213,19 @@ static bool is_own(const struct members *m, const Moesaic__Control__V1__Hello *h
     return strcmp(hello->host, own) == 0;
 }
 
+// A worker that is started again beside others sees what they leave, and not what the host has:
+// ranks remember the most that was seen of it, also when they have lost who saw it. A host that
+// booted again is another.
+static uint64_t most_seen(const struct members *m, const char *host, uint64_t bytes) {
+    for (uint32_t i = 0; i < m->n_ranks; i++) {
+        const struct member *k = &m->ranks[i];
+        if (k->state != MEMBER_FREE && !k->memory_given && k->memory_bytes > bytes &&
+            strcmp(k->host, host) == 0)
+            bytes = k->memory_bytes;
+    }
+    return bytes;
+}
+
 int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hello *hello,
                struct err_text *e) {
     int err = check_hello(m, hello, e);
@@ -228,16 +241,18 @@ int join_hello(struct members *m, uint64_t peer, const Moesaic__Control__V1__Hel
     k->bytes_sent = k->bytes_received = 0;
     m->counts.joined++;
     k->room = k->held = (struct rank_room){0};
-    k->memory_bytes = hello->memory_bytes;
+    char host[HOST_TEXT_MAX];
+    copy_text(host, sizeof host, hello->host);
+    k->memory_bytes = hello->memory_given ? hello->memory_bytes
+                                          : most_seen(m, host, hello->memory_bytes); // k's, too
     k->memory_given = hello->memory_given;
     copy_text(k->kernels, sizeof k->kernels, hello->kernels);
-    copy_text(k->host, sizeof k->host, hello->host);
+    memcpy(k->host, host, sizeof k->host);
     copy_text(k->name, sizeof k->name, hello->name);
     if (k->name[0] == '\0') snprintf(k->name, sizeof k->name, "%.100s:%u", k->host, hello->pid);
     k->local = is_own(m, hello, k->name);
     k->heard_ns = k->moved_ns = env_now_ns(m->config.env);
     member_move(m, k, MEMBER_JOINED);
-    char host[HOST_TEXT_MAX];
     member_host(k, host, sizeof host);
     log_event(LOG_INFO, "members", "worker joined", log_uint("rank", member_rank(m, k)),
               log_text("name", k->name), log_text("host", host), log_uint("pid", hello->pid),

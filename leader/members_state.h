@@ -29,8 +29,8 @@ struct member {
     uint64_t bytes_sent, bytes_received; // of the data plane, in this epoch
     uint32_t engine_age_ms;              // as of its last heartbeat in this epoch
     uint64_t shared_digest, experts_digest;
-    uint64_t memory_bytes;            // that it saw when it started, or
-    bool memory_given;                // was told to have for itself
+    uint64_t memory_bytes;            // the most that was seen of its host so far, or
+    bool memory_given;                // what it was told to have for itself
     uint64_t step_bytes;              // that a step needs beside weights and pages
     uint64_t page_bytes, state_bytes; // of one page and one snapshot; 0: it did not say
     struct rank_room held, room;      // what it said it can hold; what it is to use

@@ -262,6 +262,8 @@ static void say_hello(struct worker *w) {
     Moesaic__Control__V1__Hello hello = MOESAIC__CONTROL__V1__HELLO__INIT;
     Moesaic__Control__V1__Layout held;
     char *classes[] = {(char *)"base"};
+    if (w->config.memory_bytes == 0 && w->loader.weights == NULL && w->store.base == NULL)
+        w->memory_bytes = cgroup_memory_bytes(); // as if it had just started
     hello.protocol = CONTROL_PROTOCOL;
     hello.build_id = (char *)w->config.build_id;
     hello.host = w->host;

@@ -58,6 +58,12 @@ static void form(const struct words *words, uint32_t n) {
         ck_assert_uint_eq(f.peers[i + 1].n_form, 1);
 }
 
+// Once all are there again; what broke while it formed waits longer.
+static void form_again(void) {
+    fake_pass(&f, MEMBER_SETTLE_NS > MEMBER_RETRY_NS ? MEMBER_SETTLE_NS : MEMBER_RETRY_NS);
+    fake_tick(&f);
+}
+
 static const struct words twins[] = {{"host", 1000 * MIB, 400 * MIB, MIB, 580, false},
                                      {"host", 1000 * MIB, 400 * MIB, MIB, 580, false}};
 
@@ -123,6 +129,53 @@ START_TEST(a_worker_that_came_later_costs_the_others_nothing) {
     form(words, 2);
     ck_assert_uint_eq(f.peers[1].kv_blocks, 50);
     ck_assert_uint_eq(f.peers[2].kv_blocks, 50);
+    fake_finish(&f);
+}
+END_TEST
+
+// What is started again sees what the other one leaves; the dead one's place remembers the host.
+START_TEST(workers_that_are_started_again_one_by_one_have_as_many_pages_as_before) {
+    static const struct words again = {"host", 520 * MIB, 400 * MIB, MIB, 100, false};
+    start(2);
+    f.leader.kv_cache_percent = 60;
+    form(twins, 2);
+    ck_assert_uint_eq(f.peers[1].kv_blocks, 80);
+    for (uint64_t peer = 1; peer <= 2; peer++) {
+        fake_close(&f, peer, "it ended");
+        join(peer + 2, &again);
+        form_again();
+        ck_assert_uint_eq(f.peers[peer + 2].n_form, 1);
+        ck_assert_uint_eq(f.peers[peer + 2].kv_blocks, 80);
+    }
+    fake_finish(&f);
+}
+END_TEST
+
+START_TEST(a_host_that_booted_again_is_seen_anew) {
+    static const struct words again = {"host 2", 900 * MIB, 400 * MIB, MIB, 480, false};
+    start(2);
+    f.leader.kv_cache_percent = 60;
+    form(twins, 2);
+    for (uint64_t peer = 1; peer <= 2; peer++)
+        fake_close(&f, peer, "it ended");
+    for (uint64_t peer = 3; peer <= 4; peer++)
+        join(peer, &again);
+    form_again();
+    ck_assert_uint_eq(f.peers[3].kv_blocks, 30);
+    fake_finish(&f);
+}
+END_TEST
+
+START_TEST(memory_that_was_given_says_nothing_of_the_host) {
+    const struct words words[] = {{"host", 5000 * MIB, 400 * MIB, MIB, 580, true},
+                                  {"host", 1000 * MIB, 400 * MIB, MIB, 580, false}};
+    start(2);
+    f.leader.kv_cache_percent = 10;
+    form(words, 2);
+    fake_close(&f, 2, "it ended");
+    join(3, &words[1]);
+    form_again();
+    ck_assert_uint_eq(f.peers[3].kv_blocks, 100);
     fake_finish(&f);
 }
 END_TEST
@@ -195,6 +248,9 @@ int main(void) {
     tcase_add_test(t, workers_with_larger_pages_have_as_many_of_them);
     tcase_add_test(t, memory_that_was_given_to_one_worker_is_not_divided);
     tcase_add_test(t, a_worker_that_came_later_costs_the_others_nothing);
+    tcase_add_test(t, workers_that_are_started_again_one_by_one_have_as_many_pages_as_before);
+    tcase_add_test(t, a_host_that_booted_again_is_seen_anew);
+    tcase_add_test(t, memory_that_was_given_says_nothing_of_the_host);
     tcase_add_test(t, a_host_without_room_leaves_one_page_which_the_worker_then_cannot_have);
     tcase_add_test(t, what_was_divided_is_logged_once_though_the_first_has_no_part);
     tcase_add_test(t, sizes_that_no_worker_has_are_refused);
