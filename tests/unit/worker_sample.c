@@ -258,7 +258,7 @@ START_TEST(the_far_tail_is_drawn_as_the_full_sort_draws_it) {
 END_TEST
 
 START_TEST(a_number_on_a_border_takes_the_next_id) {
-    enum { N = 1 << 16, POSITIONS = 8 };
+    enum { N = 1 << 16, POSITIONS = 20 };
     uint32_t positions[POSITIONS];
     find_positions(positions, POSITIONS, multiple_of_2_16);
     for (uint32_t i = 0; i < N; i++)
