@@ -43,7 +43,7 @@ int room_kv_blocks(const struct room *r, uint32_t *kv_blocks, struct err_text *e
     if (bytes > left) bytes = left;
     uint32_t n = model_kv_blocks_fit(c, bytes);
     if (n == 0)
-        return err_set(e, ERR_FATAL_CONFIG,
+        return err_set(e, r->measured ? ERR_FATAL_NOMEM : ERR_FATAL_CONFIG,
                        "not one KV page fits: it is %" PRIu64 " bytes; of memory %" PRIu64
                        " bytes, weights take %" PRIu64 ", a step %" PRIu64
                        " (lower max-num-batched-tokens %u or max-num-seqs %u), and KV pages get "

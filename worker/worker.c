@@ -303,6 +303,7 @@ static int count_room(struct worker *w, Moesaic__Control__V1__Loaded *loaded, st
     struct room room = {.model = &model,
                         .n_threads = w->loader.share.n_threads,
                         .memory_bytes = w->memory_bytes,
+                        .measured = w->config.memory_bytes == 0,
                         .kv_bytes = t->kv_bytes,
                         .kv_percent = t->kv_percent,
                         .snapshot_bytes = t->snapshot_bytes,
@@ -310,9 +311,8 @@ static int count_room(struct worker *w, Moesaic__Control__V1__Loaded *loaded, st
                         .message_bytes_max = fabric_message_bytes_max(w->config.fabric)};
     int rc = room_kv_blocks(&room, &w->kv_blocks_told, e);
     if (rc != 0) return rc;
-    w->snapshots_told = room_snapshots(&room, w->kv_blocks_told);
     loaded->kv_blocks = w->kv_blocks_told;
-    loaded->snapshots = w->snapshots_told;
+    loaded->snapshots = w->snapshots_told = room_snapshots(&room, w->kv_blocks_told);
     loaded->step_bytes = model_step_bytes(&model, room.n_threads);
     loaded->page_bytes = model_kv_block_bytes(&model);
     loaded->state_bytes = model_state_bytes(&model);

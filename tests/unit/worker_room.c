@@ -48,7 +48,8 @@ static uint32_t blocks(void) {
 static void expect_refused(const char *words) {
     struct err_text e = {0};
     uint32_t n = 77;
-    ck_assert_int_eq(room_kv_blocks(&room, &n, &e), ERR_FATAL_CONFIG);
+    ck_assert_int_eq(room_kv_blocks(&room, &n, &e),
+                     room.measured ? ERR_FATAL_NOMEM : ERR_FATAL_CONFIG);
     ck_assert_uint_eq(n, 77);
     ck_assert_msg(strstr(e.text, words) != NULL, "\"%s\" is not in \"%s\"", words, e.text);
 }
@@ -199,6 +200,8 @@ START_TEST(nothing_left_is_refused_with_the_flags_to_lower) {
     room.memory_bytes = weights.bytes - 1;
     expect_refused("not one KV page fits");
     room.kv_bytes = 1 * MIB;
+    expect_refused("not one KV page fits");
+    room.measured = true; // no fault of the options
     expect_refused("not one KV page fits");
     set_up(1);
     room.kv_bytes = model_kv_block_bytes(&model);
